@@ -1,15 +1,15 @@
 """The HTTP application: routes, limits and problems, as ASGI. It opens no socket.
 
     /metrics                 for Prometheus
-    /health/live             200 while the event loop turns
+    /health/live             200 while the event loop runs
     /health/ready            200 when new clients can be sent here, else 503 with reasons
     /api/v1/status           health, reasons, limits
-    /api/v1/openapi.json     the description of all this
+    /api/v1/openapi.json     the OpenAPI description of these paths
     /api/v1/...              the operations of `topics`, `groups`, `brokers`, `transactions`
 
-Every request is bounded: its body, its time, and how many there are at once. Every answer but a
-success is `application/problem+json`. A path is matched as it was sent, before it is decoded: a
-group whose name has a slash is `%2F` in a URL.
+Every request is bounded: its body, its time, and the number of concurrent requests. Every answer
+but a success is `application/problem+json`. A path is matched as it was sent, before it is decoded:
+a slash in a group's name is `%2F` in a URL.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(view: BrokerView, desk: Desk, *, allowed_names: frozenset[str]) -> ASGIApp:
-    """The application for one broker."""
+    """Return the application for one broker."""
     document = json.dumps(describe(OPERATIONS, version=view.identity.version)).encode()
 
     async def metrics(request: Request) -> Response:
@@ -120,7 +120,7 @@ class Guard:
         self._names = allowed_names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         assert scope["type"] == "http", scope["type"]
         has_begun = False
 
@@ -145,7 +145,7 @@ class Guard:
                 await self._app({**scope, "path": raw_path}, receive, send_with_headers)
         except TimeoutError:
             if not limit.expired():
-                raise  # the application's own: a defect
+                raise  # raised by the application itself: a defect
         except asyncio.CancelledError:
             why = "The broker stopped before the request was done."
         else:
@@ -155,7 +155,7 @@ class Guard:
 
 
 def _routes(operations: Sequence[Operation], desk: Desk) -> list[Route]:
-    """One route for each path, so that the answer to a wrong method lists the allowed ones."""
+    """Return one route for each path, so a wrong method gets a list of the allowed ones."""
     by_path = groupby(sorted(operations, key=lambda one: one.path), key=lambda one: one.path)
     return [
         Route(
@@ -201,8 +201,8 @@ async def _read(operation: Operation, request: Request) -> Asked:
 
 
 def _metrics_page(collected: Sequence[Collected], accept: str) -> tuple[bytes, str]:
-    """Render metrics that were collected on the loop; on a thread, since it may be megabytes."""
-    from penstock.admin import metrics_page  # not before the first scrape
+    """Render metrics collected on the loop; on a thread, because the page may have megabytes."""
+    from penstock.admin import metrics_page  # imported by the first scrape
 
     return metrics_page.write(collected, accept)
 
@@ -264,7 +264,7 @@ def _no_body() -> RefusedError:
 
 
 def _unfinished(method: str, why: str) -> RefusedError:
-    """The error for a request that was abandoned while it was being carried out."""
+    """Return the error for a request that was abandoned during its execution."""
     if method in ("GET", "HEAD"):
         return refused(
             503,

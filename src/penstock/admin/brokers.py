@@ -12,7 +12,7 @@ from penstock.client import calls
 from penstock.client.cluster import Cluster
 
 BROKER_RESOURCE: Final = 4
-"""The kind of a resource that has settings."""
+"""The type of a resource that has settings."""
 TAG: Final = "cluster"
 
 
@@ -49,7 +49,7 @@ class ClusterAnswer(Answer):
 
 
 def describe_cluster(cluster: Cluster, _asked: Asked) -> ClusterAnswer:
-    """The cluster as a whole."""
+    """Return the cluster as a whole."""
     found = cluster.anywhere(calls.describe_brokers(None))
     return ClusterAnswer(
         cluster_id=found.cluster_id,
@@ -61,7 +61,7 @@ def describe_cluster(cluster: Cluster, _asked: Asked) -> ClusterAnswer:
 
 
 def list_brokers(cluster: Cluster, _asked: Asked) -> BrokerList:
-    """Every broker."""
+    """Return every broker."""
     found = cluster.anywhere(calls.describe_brokers([]))
     return BrokerList(
         brokers=[
@@ -78,7 +78,7 @@ def list_brokers(cluster: Cluster, _asked: Asked) -> BrokerList:
 
 
 def broker_settings(cluster: Cluster, asked: Asked) -> SettingList:
-    """The settings of a broker, by Kafka's names."""
+    """Return the settings of a broker, by Kafka's names."""
     broker = asked.path_as(BrokerPath).broker
     address = cluster.brokers().get(broker)
     if address is None:

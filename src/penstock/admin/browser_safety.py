@@ -3,16 +3,16 @@
 A web page can send requests to ports of its reader's machine. Three attacks are prevented, without
 any settings:
 
-- another name that points here (DNS rebinding): `Host` must be an address, `localhost`, or a name
-  that the operator has allowed.
-- a form or script of another site: a request that changes something and comes from another origin
-  is refused, by `Sec-Fetch-Site` or by `Origin`.
+- another name that resolves to this host (DNS rebinding): `Host` must be an address, `localhost`,
+  or a name that the operator has allowed.
+- a form or script of another site: a request from another origin that changes something is
+  rejected, by `Sec-Fetch-Site` or by `Origin`.
 - reading answers: there are no CORS headers, so a browser hides answers from other sites.
 
-**One is left open.** `/health/` and `/metrics` are not asked for `Host`, because orchestrators and
-Prometheus send arbitrary names. A page that points a name of its own here can therefore read them:
-names of topics and groups, paths of data directories, versions, and why a broker is not ready. It
-cannot change anything with them.
+**One attack stays possible.** The `Host` of requests to `/health/` and `/metrics` is not checked,
+because orchestrators and Prometheus send arbitrary names. A page whose own name resolves to this
+host can therefore read them: names of topics and groups, paths of data directories, versions, and
+the reasons why a broker is not ready. It cannot change anything with them.
 
 Programs send none of these headers and are not affected. It is not authentication: every client
 that can connect may do everything.
@@ -32,7 +32,7 @@ _OPEN_PATHS: Final = ("/health/", "/metrics")
 
 
 def allowed_names(setting: str | None, host: str) -> frozenset[str]:
-    """The names of `admin.allowed_hosts`, and the name of the listener."""
+    """Return the names in `admin.allowed_hosts`, and the name of the listener."""
     names = [] if setting is None else setting.split(",")
     return frozenset(name.strip().lower() for name in [*names, host] if name.strip())
 
@@ -40,7 +40,7 @@ def allowed_names(setting: str | None, host: str) -> frozenset[str]:
 def objection(
     method: str, path: str, headers: Mapping[str, str], names: frozenset[str]
 ) -> RefusedError | None:
-    """Why a request is refused; None when it is accepted."""
+    """Return the error of a rejected request; None when it is accepted."""
     host = headers.get("host", "")
     if not path.startswith(_OPEN_PATHS) and not _is_known(host, names):
         return refused(

@@ -1,9 +1,10 @@
-"""`Desk`: carries out operations on a few threads, with a bound on waiting ones.
+"""`Desk`: executes operations on a few threads, with a bound on waiting ones.
 
 An operation blocks on the wire, so it has a thread, and the event loop stays free for Kafka
-clients. More requests than `OPERATIONS_MAX` are refused at once, before anything is done. Each
-operation has a connection of its own to the broker, and closes it. A request that times out, or
-that a stop ends, before a thread began its operation gets the answer that nothing was done.
+clients. When `OPERATIONS_MAX` requests are in progress, more are rejected immediately, before
+anything is done. Each operation opens its own connection to the broker, and closes it. If a request
+times out or a stop ends it before a thread began its operation, its answer says that nothing was
+done.
 """
 
 import asyncio
@@ -17,15 +18,15 @@ from penstock.admin.ports import ClusterDoor
 from penstock.admin.problems import RETRY_AFTER_SECONDS, RefusedError, refused, stopping
 
 WORKERS: Final = 4
-"""Operations at one time: they wait for the broker, which has one core."""
+"""Concurrent operations: they wait for the broker, which has one core."""
 OPERATIONS_MAX: Final = 32
-"""Operations at work or waiting for a thread."""
+"""Operations that run or wait for a thread."""
 CALL_SECONDS_MAX: Final = 15.0
 """Time for one call of an operation to a broker, with its retries."""
 
 
 class Desk:
-    """Carries operations out."""
+    """Executes operations."""
 
     def __init__(self, door: ClusterDoor) -> None:
         self._door = door
@@ -34,7 +35,7 @@ class Desk:
         self.is_stopping = False
 
     async def carry_out(self, operation: Operation, asked: Asked) -> Answer | None:
-        """The answer of an operation; raises its error."""
+        """Execute an operation and return its answer; raise its error."""
         if self.is_stopping:
             raise stopping()
         if self._under_way >= OPERATIONS_MAX:
@@ -48,7 +49,7 @@ class Desk:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             if not future.cancel():
-                raise  # it has begun: its outcome is unknown
+                raise  # the operation has begun: its outcome is unknown
             if self.is_stopping:
                 raise stopping() from None
             raise _busy("Its time was over before its turn came.") from None
@@ -77,6 +78,6 @@ def _busy(detail: str) -> RefusedError:
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Call `callback` on the loop; does nothing when the loop is closed."""
+    """Call `callback` on the loop; do nothing when the loop is closed."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(callback)

@@ -1,4 +1,4 @@
-"""Maps errors of ours and of Kafka to problems: one table for each (no IO)."""
+"""Maps Penstock's and Kafka's errors to problems: one table for each (no IO)."""
 
 from typing import Final
 
@@ -35,7 +35,7 @@ _CODES: Final[dict[int, tuple[int, str]]] = {
     ErrorCode.REQUEST_TIMED_OUT: (504, "Outcome unknown"),
     ErrorCode.UNKNOWN_SERVER_ERROR: (500, "The broker failed"),
 }
-"""Kafka's errors with a problem other than a plain refusal."""
+"""Kafka's errors with a problem other than a plain rejection."""
 
 _KINDS: Final[tuple[tuple[type[PenstockError], int, str, str | None], ...]] = (
     (UnknownTopicOrPartitionError, 404, "Not found", "GET /api/v1/topics lists the topics."),
@@ -60,7 +60,7 @@ _KINDS: Final[tuple[tuple[type[PenstockError], int, str, str | None], ...]] = (
 
 
 def problem_of(error: PenstockError) -> RefusedError:
-    """The problem for an error of ours."""
+    """Return the problem for a Penstock error."""
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, BrokerAnswerError):

@@ -127,14 +127,14 @@ class OffsetPlan(Answer):
 
 
 def list_groups(cluster: Cluster, asked: Asked) -> GroupPage:
-    """One page of the groups."""
+    """Return one page of the groups."""
     found = Groups(cluster).list_all()
     shown, following = page(found, lambda one: one.group_id, asked.query_as(Page))
     return GroupPage(groups=[_summary(one) for one in shown], next=following)
 
 
 def describe_group(cluster: Cluster, asked: Asked) -> GroupDetail:
-    """A group with members, offsets and lag."""
+    """Return a group with members, offsets and lag."""
     groups = Groups(cluster)
     found = groups.describe(asked.path_as(GroupPath).group)
     rows = _lag(cluster, groups, found)
@@ -159,7 +159,7 @@ def delete_group(cluster: Cluster, asked: Asked) -> None:
 
 
 def group_offsets(cluster: Cluster, asked: Asked) -> GroupOffsets:
-    """The committed offsets of a group, and its lag."""
+    """Return the committed offsets of a group, and its lag."""
     groups = Groups(cluster)
     found = groups.describe(asked.path_as(GroupPath).group)
     rows = _lag(cluster, groups, found)
@@ -169,7 +169,7 @@ def group_offsets(cluster: Cluster, asked: Asked) -> GroupOffsets:
 
 
 def reset_offsets(cluster: Cluster, asked: Asked) -> OffsetPlan:
-    """The plan, carried out if requested."""
+    """Return the plan, and execute it if requested."""
     name = asked.path_as(GroupPath).group
     body = asked.body_as(OffsetResetBody)
     groups = Groups(cluster)
@@ -196,7 +196,7 @@ def reset_offsets(cluster: Cluster, asked: Asked) -> OffsetPlan:
 
 
 def group_settings(cluster: Cluster, asked: Asked) -> SettingList:
-    """The settings of a group; it need not exist yet."""
+    """Return the settings of a group; the group need not exist yet."""
     name = asked.path_as(GroupPath).group
     return setting_list(cluster.group_configs([name])[name])
 

@@ -23,8 +23,7 @@ from penstock.core.limit_use import LimitUse
 NEAR_SHARE: Final = 0.9
 """Starting at this share of a limit, operators are warned: there is still time to act."""
 FLUSH_SECONDS_MAX: Final = 10.0
-"""A sync that takes longer is stuck: a slow disk takes a tenth of a second, and clients wait for
-30 s."""
+"""A longer sync is stuck: a slow disk needs a tenth of a second, and clients wait for 30 s."""
 
 
 class Level(StrEnum):
@@ -44,7 +43,7 @@ class DirectoryFacts:
     failure: str | None = None
     """Why it is offline, or None."""
     flush_seconds: float = 0.0
-    """Seconds since the sync under way began."""
+    """Seconds since the current sync began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class Verdict:
 
 
 def judge(facts: Facts) -> Verdict:
-    """The level and all reasons for it."""
+    """Return the level and all reasons for it."""
     reasons = [
         *_life(facts),
         *(reason for directory in facts.directories for reason in _directory(directory)),
@@ -203,7 +202,7 @@ _AT_LIMIT: Final[dict[str, tuple[Level, str, str, bool]]] = {
         True,
     ),
 }
-"""The effect of reaching a limit: level, consequence, remedy, whether new clients can come."""
+"""The effect of reaching a limit: level, consequence, remedy, whether new clients can connect."""
 
 _OTHER_LIMIT: Final = (
     Level.DEGRADED,
@@ -214,8 +213,8 @@ _OTHER_LIMIT: Final = (
 
 
 _NO_REASONS: Final = frozenset({"disk_used_bytes", "fetch_sessions"})
-"""The directory reports its disk, with the operator's marks; and a full cache of fetch sessions
-costs a few bytes for each fetch, and refuses no client."""
+"""The directory reports its disk, with the operator's marks. A full cache of fetch sessions costs a
+few bytes for each fetch, and rejects no client."""
 
 
 def _limit(limit: LimitUse) -> Iterator[Reason]:

@@ -31,12 +31,12 @@ _OPENMETRICS: Final = "application/openmetrics-text"
 
 
 def render(registry: Registry, accept: str) -> tuple[bytes, str]:
-    """The page and its content type, for a client that accepts this (its `Accept` header)."""
+    """Return the page and its content type for a client's `Accept` header."""
     return write(registry.collect(), accept)
 
 
 def write(metrics: Sequence[Collected], accept: str) -> tuple[bytes, str]:
-    """The page of collected metrics; on any thread."""
+    """Return the page of collected metrics; on any thread."""
     page = _Page(metrics)
     if _OPENMETRICS in accept:
         opened: bytes = openmetrics.generate_latest(page)  # type: ignore[no-untyped-call]
@@ -45,18 +45,18 @@ def write(metrics: Sequence[Collected], accept: str) -> tuple[bytes, str]:
 
 
 def exported_name(name: str) -> str:
-    """The exported name of a metric."""
+    """Return the exported name of a metric."""
     return name if name.startswith(_COMMON_PREFIXES) else PREFIX + name
 
 
 class _Page(Collector):
-    """Our metrics as prometheus-client's."""
+    """Adapts our metrics to prometheus-client."""
 
     def __init__(self, metrics: Sequence[Collected]) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """Each metric with its samples."""
+        """Return each metric with its samples."""
         for metric in self._metrics:
             name = exported_name(metric.name)
             if metric.kind == "histogram":

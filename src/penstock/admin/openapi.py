@@ -1,7 +1,7 @@
 """Generates the OpenAPI 3.1 description from the table of operations and its models. Pure.
 
-The description matches the checks: parameters and bodies come from the models that requests are
-parsed into, answers from the models that they are built from.
+The description matches the checks: parameters and bodies use the models that parse requests,
+answers use the models that build them.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _JSON: Final = "application/json"
 
 
 def describe(operations: Sequence[Operation], *, version: str) -> Document:
-    """The whole document."""
+    """Return the whole document."""
     paths: Document = {
         "/health/live": {"get": _view("live", "Whether the process is alive", Alive)},
         "/health/ready": {
@@ -115,7 +115,7 @@ def _parameters(model: type[Input], place: str) -> list[Document]:
 
 
 def _without_null(field: Document) -> Document:
-    """A parameter that is left out is absent; there is no way to write null in a URL."""
+    """Remove null from a parameter's schema: an omitted parameter is absent, a URL has no null."""
     choices = [one for one in field.get("anyOf", ()) if one != {"type": "null"}]
     if len(choices) != 1:
         return field

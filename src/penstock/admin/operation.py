@@ -1,8 +1,8 @@
-"""`Operation`: one operation over HTTP; routes and description come from the table of them.
+"""`Operation`: one HTTP operation; routes and description are generated from a table of them.
 
-An operation is carried out over Kafka's wire, by the same client as the command line's, on a
-thread of its own. It gets checked parameters and returns a model; it does not know HTTP. `GET`
-never changes anything: a table with a `GET` that does is a defect, and asserts.
+An operation is executed over Kafka's wire, by the same client as the command line's, on a thread of
+its own. It gets checked parameters and returns a model; it does not know HTTP. `GET` never changes
+anything: a table with a `GET` that does is a defect, and asserts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -27,17 +27,17 @@ class Asked:
     body: Input
 
     def path_as(self, kind: type[Known]) -> Known:
-        """The parameters in the path."""
+        """Return the parameters in the path."""
         assert isinstance(self.path, kind)
         return self.path
 
     def query_as(self, kind: type[Known]) -> Known:
-        """The parameters after the question mark."""
+        """Return the query parameters."""
         assert isinstance(self.query, kind)
         return self.query
 
     def body_as(self, kind: type[Known]) -> Known:
-        """The body."""
+        """Return the body."""
         assert isinstance(self.body, kind)
         return self.body
 
@@ -72,7 +72,7 @@ class Operation:
 def page(
     entries: Iterable[Entry], name_of: Callable[[Entry], str], asked: Page
 ) -> tuple[list[Entry], str | None]:
-    """The entries of one page of a list sorted by name, and the name to continue after."""
+    """Return the entries of one page of a list sorted by name, and the name to continue after."""
     rest = [one for one in entries if asked.after is None or name_of(one) > asked.after]
     shown: Sequence[Entry] = rest[: asked.limit]
     return list(shown), name_of(shown[-1]) if len(rest) > len(shown) else None

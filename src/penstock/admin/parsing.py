@@ -1,7 +1,7 @@
-"""Texts and bytes of a request to checked models (pure).
+"""Converts texts and bytes of a request to checked models (pure).
 
 Numbers and truth values in a URL are written as in JSON: `7`, `true`. A repeated, an unknown and a
-missing parameter are each refused. All errors of a request are reported together.
+missing parameter are each rejected. All errors of a request are reported together.
 """
 
 import json
@@ -25,7 +25,7 @@ Known = TypeVar("Known", bound=Input)
 
 
 def decoded(text: str) -> str:
-    """A decoded part of a URL; raises when it is not UTF-8."""
+    """Return a decoded part of a URL; raise when it is not UTF-8."""
     try:
         return unquote_to_bytes(text).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -35,7 +35,7 @@ def decoded(text: str) -> str:
 
 
 def query_texts(query: bytes) -> dict[str, str]:
-    """The parameters after the question mark, each once."""
+    """Return the query parameters; raise when one is repeated."""
     texts: dict[str, str] = {}
     for part in query.decode("latin-1").split("&"):
         if not part:
@@ -48,7 +48,7 @@ def query_texts(query: bytes) -> dict[str, str]:
 
 
 def read_parameters(model: type[Known], texts: Mapping[str, str], where: str) -> Known:
-    """The parameters of a path or query."""
+    """Return the checked parameters of a path or query."""
     values = {name: _value(model.model_fields.get(name), text) for name, text in texts.items()}
     try:
         return model.model_validate(values)
@@ -57,7 +57,7 @@ def read_parameters(model: type[Known], texts: Mapping[str, str], where: str) ->
 
 
 def read_body(model: type[Known], data: bytes) -> Known:
-    """The body of a request."""
+    """Return the checked body of a request."""
     try:
         document = json.loads(data, parse_float=_number)
     except (ValueError, RecursionError) as error:
@@ -69,7 +69,7 @@ def read_body(model: type[Known], data: bytes) -> Known:
 
 
 def _number(text: str) -> float:
-    """3.0 is an integer: JSON has one kind of number, and some clients always write the point."""
+    """Parse a number; 3.0 is an integer, because some clients always write the decimal point."""
     value = float(text)
     return int(value) if value.is_integer() else value
 

@@ -1,7 +1,7 @@
-"""The ports of the HTTP front door to its broker; `node` fills them.
+"""The ports of the HTTP interface to its broker; `node` implements them.
 
-Two things only: the state of the broker itself, and a client of its Kafka listener. Everything else
-is requested over the wire, as by any client.
+There are only two ports: the state of the broker itself, and a client of its Kafka listener.
+Everything else is requested over the wire, as by any client.
 """
 
 from dataclasses import dataclass
@@ -29,20 +29,20 @@ class BrokerView(Protocol):
 
     @property
     def metrics(self) -> Registry:
-        """All metrics of the broker."""
+        """Return all metrics of the broker."""
         ...
 
     @property
     def identity(self) -> Identity:
-        """The broker's identity."""
+        """Return the broker's identity."""
         ...
 
     def facts(self) -> Facts:
-        """The present state of the broker."""
+        """Return the present state of the broker."""
         ...
 
     def uptime_seconds(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         ...
 
 
@@ -50,5 +50,5 @@ class ClusterDoor(Protocol):
     """Opens clients of the broker's own Kafka listener."""
 
     def open(self, timeout_seconds: float) -> Cluster:
-        """A cluster client for one thread; it connects at the first request."""
+        """Return a cluster client for one thread; it connects at the first request."""
         ...

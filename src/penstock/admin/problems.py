@@ -73,7 +73,7 @@ def refused(
     fields: list[FieldProblem] | None = None,
     retry_after_seconds: int | None = None,
 ) -> RefusedError:
-    """The error to raise."""
+    """Return the error to raise."""
     problem = Problem(
         title=title,
         status=status,
@@ -85,7 +85,7 @@ def refused(
 
 
 def stopping() -> RefusedError:
-    """The error for a request that was not begun because the broker stops."""
+    """Return the error for a request that was not begun because the broker stops."""
     return refused(
         503,
         "Stopping",

@@ -1,8 +1,8 @@
 """`AdminServer`: the application on a socket, in the broker's own event loop.
 
-uvicorn implements HTTP; its process, its signals and its ticking clock are not used, because the
+uvicorn implements HTTP. Its process, its signals and its periodic timer are not used, because the
 broker has its own and an idle broker should sleep. This module adds bounds: the number of
-connections, and the time to send a request and to read its answer; `strict_buffer` refuses
+connections, and the time to send a request and to read its answer. `strict_buffer` rejects
 ambiguous framing. A stop answers requests that have begun, for a while.
 """
 
@@ -26,12 +26,13 @@ from penstock.admin.strict_buffer import HEAD_BYTES_MAX, StrictBuffer
 from penstock.core.settings.admin_settings import AdminSettings
 
 CONNECTIONS_MAX: Final = 64
-"""Scrapers, probes, people; each costs a descriptor that Kafka clients then do not have."""
+"""Scrapers, probes and users; each connection uses a descriptor that Kafka clients then do not
+have."""
 RECEIVE_SECONDS_MAX: Final = 20.0
 """For the head of a request: from the connection, or from the first byte of a later request."""
 ANSWER_SECONDS_MAX: Final = REQUEST_SECONDS_MAX + 15.0
-"""From the head of a request to the end of its answer. The application times out before and answers
-so; this is for a peer that does not read the answer."""
+"""From the head of a request to the end of its answer. The application times out earlier and sends
+an error; this deadline is for a peer that does not read the answer."""
 IDLE_SECONDS_MAX: Final = 30.0
 """From an answer to the next request, and for the peer to read it; Prometheus scrapes every 15 s by
 default."""
@@ -44,8 +45,8 @@ LAST_WORD_SECONDS_MAX: Final = 1.0
 class _BoundedProtocol(H11Protocol):
     """uvicorn's protocol, with a bound on connections and one deadline for each.
 
-    The deadline is for the head of a request, then for its answer, then for the next request:
-    whatever a peer does, its connection ends after one of them.
+    The deadline is for the head of a request, then for its answer, then for the next request. For
+    any behaviour of a peer, its connection ends after one of them.
     """
 
     _buffer: StrictBuffer
@@ -88,7 +89,7 @@ class _BoundedProtocol(H11Protocol):
         self._unset_keepalive_if_required()  # the deadline replaces it
 
     def send_400_response(self, msg: str) -> None:
-        """Send the reason of a refusal, or close the connection if the answer has begun already."""
+        """Send the reason of a rejection, or close the connection if the answer has begun."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
@@ -150,7 +151,7 @@ class AdminServer:
             self._servers.append(server)
 
     async def stop(self) -> None:
-        """Close idle connections at once, and the others when they are answered."""
+        """Close idle connections immediately, and the others after their answers."""
         for server in self._servers:
             server.close()
         self._desk.stop()

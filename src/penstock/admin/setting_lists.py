@@ -7,7 +7,7 @@ from penstock.protocol.messages.describe_configs import DescribeConfigsResult
 
 
 def setting_list(result: DescribeConfigsResult) -> SettingList:
-    """Every setting with its value and the source of the value, by name."""
+    """Return every setting with its value and the source of the value, by name."""
     raise_error(result.error_code, result.error_message, result.resource_name)
     return SettingList(
         settings=[

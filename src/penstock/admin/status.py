@@ -64,13 +64,13 @@ class Status(Answer):
 
 
 def readiness(facts: Facts) -> Readiness:
-    """The answer to a probe."""
+    """Return the answer to a probe."""
     verdict = judge(facts)
     return Readiness(ready=verdict.is_ready, health=verdict.level.value, reasons=_reasons(verdict))
 
 
 def status(view: BrokerView) -> Status:
-    """The answer to an operator."""
+    """Return the answer to an operator."""
     facts, identity = view.facts(), view.identity
     verdict = judge(facts)
     return Status(

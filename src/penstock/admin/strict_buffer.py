@@ -1,8 +1,8 @@
-"""`StrictBuffer`: refuses requests whose framing two HTTP parsers could read differently.
+"""`StrictBuffer`: rejects requests whose framing two HTTP parsers could parse differently.
 
 h11 parses HTTP for uvicorn. It accepts some framing that RFC 9112 lets a server accept for old
-clients, and that a proxy in front of the port may read in another way: that is how requests are
-smuggled past the proxy. Refused here, with 400 and a closed connection:
+clients, and that a proxy in front of the port may parse differently. Request smuggling past the
+proxy uses this difference. This module rejects, with 400 and a closed connection:
 
 - `Transfer-Encoding` together with `Content-Length`, with HTTP/1.0, twice, or with any other value
   than `chunked` (RFC 9112, sections 6.1 and 6.3);
@@ -11,8 +11,8 @@ smuggled past the proxy. Refused here, with 400 and a closed connection:
   (sections 2.2 and 5.2);
 - more headers, longer heads, longer chunk extensions or more chunks than the bounds below.
 
-h11 takes bytes out of its receive buffer in three ways: a head or trailers, the line before a
-chunk, and part of a body. This is that buffer; it checks the first two. No IO.
+h11 extracts bytes from its receive buffer in three ways: a head or trailers, the line before a
+chunk, and part of a body. `StrictBuffer` is that buffer; it checks the first two. No IO.
 """
 
 import re
@@ -27,7 +27,7 @@ and in a URL each may take three."""
 HEADERS_MAX: Final = 100
 """Headers or trailers of one request; browsers send about 20. nginx and Apache httpd allow 100."""
 CHUNK_LINE_BYTES_MAX: Final = 256
-"""Size and extensions of one chunk. A size takes 16 bytes at most, and extensions are ignored;
+"""Size and extensions of one chunk. A size has 16 bytes at most, and extensions are ignored;
 section 7.1.1 requires a bound."""
 CHUNKS_MAX: Final = 4_096
 """Chunks of one request. Each costs about 20 microseconds of the broker's event loop, whatever its
@@ -43,7 +43,7 @@ class StrictBuffer(ReceiveBuffer):
     def __init__(self) -> None:
         super().__init__()
         self.problem = ""
-        """Why the request was refused; empty if it was not."""
+        """Why the request was rejected; empty if it was not."""
         self._extracted = bytearray()
         self._chunks = 0
 
@@ -52,7 +52,7 @@ class StrictBuffer(ReceiveBuffer):
         return self._extracted
 
     def maybe_extract_lines(self) -> list[bytearray] | None:
-        """Take a head or trailers out, checked."""
+        """Extract a head or trailers, and check them."""
         lines = super().maybe_extract_lines()
         if lines is None:
             return None
@@ -70,7 +70,7 @@ class StrictBuffer(ReceiveBuffer):
         return lines
 
     def maybe_extract_next_line(self) -> bytearray | None:
-        """Take the line before a chunk, or the end of one, out; checked."""
+        """Extract and check the line before a chunk, or the end of one."""
         line = super().maybe_extract_next_line()
         size = len(self) if line is None else len(line)
         if size > CHUNK_LINE_BYTES_MAX:

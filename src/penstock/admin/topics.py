@@ -1,7 +1,7 @@
 """Topics over HTTP: list, create, describe, delete, settings, partitions, records.
 
 Each function is one operation, over Kafka's wire. Kafka's rules are not checked here a second time:
-the broker refuses the request, and its message is passed on.
+the broker rejects the request, and its message is returned.
 """
 
 import base64
@@ -135,7 +135,7 @@ class RecordDeletion(Answer):
 
 
 def list_topics(cluster: Cluster, asked: Asked) -> TopicPage:
-    """One page of the topics."""
+    """Return one page of the topics."""
     query = asked.query_as(TopicListQuery)
     found = [one for one in cluster.all_topics() if query.internal or not one.is_internal]
     shown, following = page(found, lambda one: one.name or "", query)
@@ -143,7 +143,7 @@ def list_topics(cluster: Cluster, asked: Asked) -> TopicPage:
 
 
 def create_topic(cluster: Cluster, asked: Asked) -> TopicSummary:
-    """A new topic."""
+    """Create a topic."""
     body = asked.body_as(NewTopicBody)
     cluster.create_topic(
         NewTopic(body.name, body.partitions or -1, body.replication_factor or -1, body.settings)
@@ -152,7 +152,7 @@ def create_topic(cluster: Cluster, asked: Asked) -> TopicSummary:
 
 
 def describe_topic(cluster: Cluster, asked: Asked) -> TopicDetail:
-    """A topic with its partitions."""
+    """Return a topic with its partitions."""
     name = asked.path_as(TopicPath).topic
     topic = cluster.topic(name)
     parts = sorted(topic.partitions, key=lambda part: part.partition_index)
@@ -186,7 +186,7 @@ def delete_topic(cluster: Cluster, asked: Asked) -> None:
 
 
 def topic_settings(cluster: Cluster, asked: Asked) -> SettingList:
-    """The settings of a topic."""
+    """Return the settings of a topic."""
     name = asked.path_as(TopicPath).topic
     return setting_list(cluster.topic_configs([name])[name])
 
@@ -224,7 +224,7 @@ def _summary(topic: MetadataResponseTopic) -> TopicSummary:
 
 
 def _topic_id(topic_id: uuid.UUID | None) -> str | None:
-    """URL-safe base64 without padding."""
+    """Return the id as URL-safe base64 without padding."""
     if topic_id is None:
         return None
     return base64.urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")

@@ -1,7 +1,7 @@
-"""Transactions over HTTP: list, describe, producers of a partition, abort one that hangs.
+"""Transactions over HTTP: list, describe, producers of a partition, abort a hanging one.
 
-A transaction that its coordinator knows is not aborted without `force`: the coordinator does that
-itself when its timeout has passed.
+A transaction that its coordinator knows is not aborted without `force`: the coordinator aborts it
+itself after its timeout.
 """
 
 from typing import Annotated, Final
@@ -95,7 +95,7 @@ class Aborted(Answer):
 
 
 def list_transactions(cluster: Cluster, asked: Asked) -> TransactionPage:
-    """One page of the transactional ids."""
+    """Return one page of the transactional ids."""
     found = Transactions(cluster).list_all()
     shown, following = page(found, lambda one: one.transactional_id, asked.query_as(Page))
     return TransactionPage(
@@ -113,7 +113,7 @@ def list_transactions(cluster: Cluster, asked: Asked) -> TransactionPage:
 
 
 def describe_transaction(cluster: Cluster, asked: Asked) -> TransactionDetail:
-    """A transactional id."""
+    """Return a transactional id."""
     found = Transactions(cluster).describe(asked.path_as(TransactionPath).transactional_id)
     return TransactionDetail(
         transactional_id=found.transactional_id,
@@ -128,14 +128,14 @@ def describe_transaction(cluster: Cluster, asked: Asked) -> TransactionDetail:
 
 
 def list_producers(cluster: Cluster, asked: Asked) -> ProducerList:
-    """The producers that a partition remembers."""
+    """Return the producers that a partition remembers."""
     path = asked.path_as(PartitionPath)
     (at,) = cluster.partitions_of(path.topic, [path.partition])
     return ProducerList(producers=[_producer(one) for one in Transactions(cluster).producers(at)])
 
 
 def abort_transaction(cluster: Cluster, asked: Asked) -> Aborted:
-    """End a transaction that hangs, in one partition."""
+    """Abort a hanging transaction in one partition."""
     path, body = asked.path_as(PartitionPath), asked.body_as(AbortBody)
     (at,) = cluster.partitions_of(path.topic, [path.partition])
     transactions = Transactions(cluster)

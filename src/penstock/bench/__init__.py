@@ -1,4 +1,4 @@
-"""`penstock.bench`: measure any Kafka broker from processes of their own, and compare two.
+"""`penstock.bench`: measures any Kafka broker from separate processes, and compares two.
 
     from penstock.bench import Workload, run
 
@@ -6,12 +6,12 @@
         measured = run(Workload(kind="produce", duration_seconds=5.0), "localhost:9092")
         print(measured.records_per_second, measured.latency.percentile(99))
 
-Clients are processes that start afresh (`spawn`), so a script needs the usual guard. A request that
-a broker refuses ends the run with an error; a failed run has no figures. Penstock is NOT compared
-with Apache Kafka in this way in docs/proofs.md: that load comes from a compiled program (the folder
+Clients are new processes (`spawn`), so a script needs the usual guard. A request that a broker
+rejects ends the run with an error; a failed run has no figures. Penstock is NOT compared with
+Apache Kafka in this way in docs/proofs.md: a compiled program generates that load (the folder
 `benchmarks` of the repository).
 
-The names are loaded when they are first used.
+The names are imported at their first use.
 """
 
 import importlib

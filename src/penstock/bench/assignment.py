@@ -27,7 +27,7 @@ class Assignment:
     client: int
     clients: int
     run: int
-    """A number that marks the records of this run."""
+    """The number that marks the records of this run."""
     group_id: str = ""
 
 
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The client gave up; `kind` is the name of the error's class."""
+    """The client failed; `kind` is the name of the error's class."""
 
     kind: str
     text: str

@@ -1,12 +1,12 @@
 """Batches built before the measurement, and stamped when they are sent (pure).
 
-To build a batch record by record costs Python more than a broker needs to store it. So a client
-builds a bounded number of them beforehand, with the requested keys and sizes, and sends them over
-and over; only header, numbers, checksum and, where the end-to-end latency is measured, a stamp in
-the first record are written anew. With a stamp a compressed batch is compressed anew.
+In Python, building a batch record by record costs more than a broker needs to store it. So a client
+builds a bounded number of batches beforehand, with the requested keys and sizes, and sends them
+repeatedly. Only header, numbers and checksum are written again and, for end-to-end latency, a stamp
+in the first record. With a stamp a compressed batch is compressed again.
 
-Values are half random letters and half repeated text: they compress to about half, as records do.
-A broker that deduplicates storage would be flattered; none does.
+Values are half random letters and half repeated text: they compress to about half, like typical
+records. A broker with deduplicating storage would have an advantage; no broker has it.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from penstock.records.crc32c import checksum
 from penstock.records.record import Record, decode_records
 
 TEMPLATE_BYTES_MAX: Final = 33_554_432
-"""Memory of a client for its batches."""
+"""Memory limit of a client for its batches."""
 TEMPLATES_MAX: Final = 256
 
 _STAMP: Final = Struct(">QQ")
@@ -42,7 +42,7 @@ class Template:
     partition: int
     header: BatchHeader
     section: bytes
-    """The records as they are sent; uncompressed where a stamp is written later."""
+    """The records as sent; uncompressed where a stamp is written later."""
     record_count: int
     stamp_position: int | None
     """Position of the first record's value in the section."""
@@ -57,7 +57,7 @@ class Template:
         run: int = 0,
         due_ns: int = 0,
     ) -> bytearray:
-        """The batch as it is sent now."""
+        """Return the batch to send now."""
         header = self.header
         values = (
             header.attributes,
@@ -79,7 +79,7 @@ class Template:
 
 
 def _whole(values: tuple[int, ...], section: bytes | bytearray) -> bytearray:
-    """A batch of header and compressed records."""
+    """Return a batch of header and compressed records."""
     data = bytearray(layout.HEADER_BYTES)
     data += section
     length = len(data) - layout.LOG_OVERHEAD_BYTES
@@ -89,7 +89,7 @@ def _whole(values: tuple[int, ...], section: bytes | bytearray) -> bytearray:
 
 
 def read_stamp(batch: memoryview, position: int, header: BatchHeader, run: int) -> int | None:
-    """When the batch at `position` was due; None when it is not of this run."""
+    """Return the due time of the batch at `position`; None when it is not of this run."""
     try:
         section = records_section(batch, header, position=position)
         first = next(
@@ -104,7 +104,7 @@ def read_stamp(batch: memoryview, position: int, header: BatchHeader, run: int) 
 
 
 def value_of(size_bytes: int, draw: Draw) -> bytes:
-    """A value of this size: half random letters, half text."""
+    """Return a value of this size: half random letters, half text."""
     letters = bytes(_LETTERS[int(draw() * len(_LETTERS))] for _ in range(size_bytes // 2))
     text = _TEXT * (size_bytes // len(_TEXT) + 1)
     return letters + text[: size_bytes - len(letters)]
@@ -113,7 +113,7 @@ def value_of(size_bytes: int, draw: Draw) -> bytes:
 def make_templates(
     workload: Workload, partitions: tuple[int, ...], client: int, draw: Draw
 ) -> list[Template]:
-    """The batches of a client, in sending order; then it begins again."""
+    """Return the batches of a client in sending order; the client sends them cyclically."""
     batch_bytes = workload.batch_records * (workload.size_bytes + 16)
     wanted = max(1, min(TEMPLATES_MAX, TEMPLATE_BYTES_MAX // batch_bytes))
     values = [value_of(workload.size_bytes, draw) for _ in range(min(64, workload.batch_records))]
@@ -126,7 +126,7 @@ def make_templates(
 def _in_turns(
     workload: Workload, partitions: tuple[int, ...], client: int, values: list[bytes]
 ) -> list[Template]:
-    """The same batch for each partition; each client begins with another partition."""
+    """Return the same batch for each partition; each client begins with another partition."""
     builder = BatchBuilder()
     for number in range(workload.batch_records):
         builder.append(Record(None, values[number % len(values)], (), 0))
@@ -145,7 +145,7 @@ def _by_key(
     values: list[bytes],
     wanted: int,
 ) -> list[Template]:
-    """Batches in the order in which a producer would have filled them."""
+    """Return batches in the order in which a producer would have filled them."""
     made: list[Template] = []
     open_batches: dict[int, BatchBuilder] = {}
     number = 0
@@ -154,7 +154,7 @@ def _by_key(
         assert key is not None
         partition = partitions[partition_of_key(key, len(partitions))]
         builder = open_batches.setdefault(partition, BatchBuilder())
-        # The stamp is written into the first record's value: it is always the same one.
+        # The stamp is written into the first record's value, so that value is always the same one.
         value = values[number % len(values)] if builder.record_count else values[0]
         builder.append(Record(key, value, (), 0))
         number += 1

@@ -1,6 +1,6 @@
 """Charts as inline SVG (pure), without scripts, fonts and external addresses.
 
-Colours are named by CSS variables of the page, so that light and dark look right. Every chart has a
+Colours are CSS variables of the page, so that charts fit light and dark mode. Every chart has a
 title for screen readers, and its numbers are in the page's tables too.
 """
 
@@ -25,7 +25,7 @@ _PER_DECADE: Final = 12
 _MARKS: Final = (50.0, 99.0, 99.9)
 _TAILS: Final = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99)
 _TAILS_MAX: Final = 5.0
-"""99.999 %: no run has enough requests for more."""
+"""99.999 %: no run has enough requests for a higher percentile."""
 _ROW_HEIGHT: Final = 34
 
 Named = tuple[str, Histogram]
@@ -78,12 +78,12 @@ def _path(frame: _Frame, points: Points, kind: str) -> str:
 
 
 def _decades(low: float, high: float) -> list[int]:
-    """Powers of ten from one to the other, in exponents."""
+    """Return the exponents of the powers of ten between two values."""
     return list(range(int(low), int(high) + 1))
 
 
 def round_steps(high: float, wanted: int = 4) -> list[float]:
-    """From 0 in steps of 1, 2 or 5 times a power of ten, up to the first at or above `high`."""
+    """Return 0 and steps of 1, 2 or 5 times a power of ten, up to the first at or above `high`."""
     rough = high / wanted
     scale = 10.0 ** (ceil(log10(rough)) - 1)
     step = next(factor * scale for factor in (1, 2, 5, 10) if factor * scale >= rough * 0.999)
@@ -91,7 +91,7 @@ def round_steps(high: float, wanted: int = 4) -> list[float]:
 
 
 def _log_bounds(histograms: Iterable[Histogram]) -> tuple[float, float]:
-    """Exponents that enclose all latencies: at least one factor of ten."""
+    """Return exponents that enclose all latencies: at least one factor of ten."""
     filled = [one for one in histograms if one.count]
     low = min(log10(max(1, one.min_us)) for one in filled)
     high = max(log10(max(1, one.max_us)) for one in filled)
@@ -99,7 +99,7 @@ def _log_bounds(histograms: Iterable[Histogram]) -> tuple[float, float]:
 
 
 def distribution(series: Sequence[Named]) -> str:
-    """How often each latency occurred; latencies grow by factors, bars are shares of all."""
+    """Return the distribution of latencies: a logarithmic axis, bars are shares of all."""
     low, high = _log_bounds(histogram for _, histogram in series)
     slots = max(1, round((high - low) * _PER_DECADE)) + 1
     shares = [_shares(histogram, low, slots) for _, histogram in series]
@@ -149,7 +149,7 @@ def _latency_axis(frame: _Frame, low: float, high: float) -> Iterable[str]:
 
 
 def _marks(frame: _Frame, histogram: Histogram) -> Iterable[str]:
-    """The positions of the percentiles, named above the bars; neighbours share a label."""
+    """Return the positions of the percentiles, named above the bars; neighbours share a label."""
     places: list[tuple[float, str]] = []
     for percent in _MARKS:
         x = frame.x(log10(max(1, histogram.percentile(percent))))
@@ -164,7 +164,7 @@ def _marks(frame: _Frame, histogram: Histogram) -> Iterable[str]:
 
 
 def percentiles(series: Sequence[Named]) -> str:
-    """Latency by percentile: each step to the right leaves ten times fewer requests."""
+    """Return latency by percentile: each step to the right leaves ten times fewer requests."""
     low, high = _log_bounds(histogram for _, histogram in series)
     low, high = float(int(low)), high * 1.02
     ends = [log10(max(10, histogram.count)) for _, histogram in series]
@@ -189,12 +189,12 @@ def percentiles(series: Sequence[Named]) -> str:
 
 
 def _tail(percent: float) -> float:
-    """A position on the axis: 0 % at 0, 90 % at 1, 99 % at 2 ..."""
+    """Return a position on the axis: 0 % at 0, 90 % at 1, 99 % at 2 ..."""
     return -log10(max(1e-9, 1 - percent / 100))
 
 
 def _tail_points(histogram: Histogram, last: float) -> list[tuple[float, float]]:
-    """The curve, up to the last percentile that the number of latencies allows."""
+    """Return the curve, up to the last percentile that the number of latencies allows."""
     steps = 120
     end = min(last, log10(max(10, histogram.count)))
     return [
@@ -207,7 +207,7 @@ def _tail_points(histogram: Histogram, last: float) -> list[tuple[float, float]]
 
 
 def throughput(series: Sequence[Points], unit: str) -> str:
-    """The throughput over the time of the run."""
+    """Return the throughput over the time of the run."""
     most = max((rate for points in series for _, rate in points), default=0.0) or 1.0
     longest = max((at for points in series for at, _ in points), default=0.0) or 1.0
     rates = round_steps(most)
@@ -242,7 +242,7 @@ def _short(value: float) -> str:
 
 
 def ratios(lines: Sequence[Line]) -> str:
-    """Each ratio as a dot with its spread; the middle line is equal, factors to both sides."""
+    """Return each ratio as a dot with its spread; the middle line is 1, factors to both sides."""
     reach = max(
         [
             0.30103,

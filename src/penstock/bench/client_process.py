@@ -1,8 +1,8 @@
 """The main program of a client process: prepare, report ready, wait for the start, run, report.
 
-It ends with its work, at a failure, or when the process that started it has ended. It ignores
-Ctrl-C: the terminal sends it to all, and the measuring process ends the others, by SIGTERM. Then
-too it removes what it created, once: a second SIGTERM changes nothing.
+It ends after its work, at a failure, or when its parent process has ended. It ignores Ctrl-C: the
+terminal sends it to all processes, and the measuring process ends the others by SIGTERM. After
+SIGTERM it also removes everything that it created, once: a second SIGTERM changes nothing.
 """
 
 import gc
@@ -20,7 +20,7 @@ from penstock.bench.reading import Follower, Reader
 from penstock.core.errors import PenstockError
 
 GO_SECONDS_MAX = 600.0
-"""The other clients may need long to get ready; the wait is bounded."""
+"""The other clients may need a long time to get ready; the wait is bounded."""
 
 
 def main(pipe: Connection, assignment: Assignment) -> None:
@@ -37,7 +37,7 @@ def main(pipe: Connection, assignment: Assignment) -> None:
         except OSError as error:
             pipe.send(Failed(type(error).__name__, str(error)))
     except (BrokenPipeError, EOFError):
-        return  # the process that started this one has ended
+        return  # the parent process has ended
 
 
 def _end(number: int, _frame: object) -> None:
@@ -48,7 +48,7 @@ def _end(number: int, _frame: object) -> None:
 def _run(pipe: Connection, assignment: Assignment) -> ClientResult:
     client = _made(assignment)
     try:
-        # Objects created from here on leave no cycles, and a collection would be a latency.
+        # Objects created after this line leave no cycles, and a collection would add latency.
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -81,7 +81,7 @@ def _made(assignment: Assignment) -> Producer | Reader | Follower | Group:
 
 
 def _told(pipe: Connection) -> Mapping[int, int] | None:
-    """The end offsets of the partitions, once they were received."""
+    """Return the end offsets of the partitions, or None before they are received."""
     if not pipe.poll(0):
         return None
     until = pipe.recv()

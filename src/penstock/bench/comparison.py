@@ -1,9 +1,9 @@
-"""`Comparison`: two brokers under the same workload, in turns, as ratios with their spread (pure).
+"""`Comparison`: two brokers under the same workload, alternating, as ratios with spread (pure).
 
-Rounds are run in turns (A B A B ...), because a machine is not the same machine a minute later. A
-ratio is computed within each round; the median of them is reported, with the lowest and the
-highest. When these lie on both sides of 1, the rounds do not agree on which broker is faster, and a
-note says so.
+Rounds alternate (A B A B ...), because the conditions of a machine change within a minute. A ratio
+is computed within each round. The median of the ratios is reported, with the lowest and the
+highest. When these lie on both sides of 1, the rounds do not agree on the faster broker, and a note
+reports it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ class Line:
         return self.ratio_low > 1 or self.ratio_high < 1
 
     def document(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the figure for JSON."""
         return {
             "name": self.name,
             "unit": self.unit,
@@ -52,7 +52,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rounds of both, in their order."""
+    """The rounds of both brokers, in their order."""
 
     first: tuple[Measurement, ...]
     second: tuple[Measurement, ...]
@@ -62,7 +62,7 @@ class Comparison:
         assert len(self.first) == len(self.second)
 
     def lines(self) -> list[Line]:
-        """Every figure that both have in every round."""
+        """Return every figure that both brokers have in every round."""
         return [
             line
             for name, unit, figure, more in FIGURES
@@ -74,7 +74,7 @@ class Comparison:
         ]
 
     def notes(self) -> list[str]:
-        """The notes of both brokers, each once, with the address of the broker."""
+        """Return the notes of both brokers, each once, with the address of the broker."""
         found: dict[str, None] = {}
         for one in (*self.first, *self.second):
             for text in one.notes:
@@ -82,7 +82,7 @@ class Comparison:
         return list(found)
 
     def document(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the comparison for JSON."""
         return {
             "first": [one.document() for one in self.first],
             "second": [one.document() for one in self.second],
@@ -128,7 +128,7 @@ FIGURES: Final[Sequence[tuple[str, str, Figure, bool]]] = (
 
 
 def summed(rounds: Sequence[Measurement]) -> Measurement:
-    """All rounds of one broker as one measurement, for the charts of its latencies."""
+    """Return all rounds of one broker as one measurement, for the charts of its latencies."""
     first = rounds[0]
     figures: Mapping[str, float] = {
         name: median(one.figures.get(name, 0.0) for one in rounds) for name in first.figures

@@ -1,8 +1,8 @@
 """`Crowd`: the client processes of one run, started together and ended together.
 
-Guarantees: all begin at one moment, after the last is ready; the first that fails ends the run with
-its error; in every case, Ctrl-C included, no process is left when the block is over. Processes
-start afresh (`spawn`): a fork would copy connections and threads of the measuring process.
+Guarantees: all clients begin at one moment, after the last is ready. The first failure ends the run
+with its error. In every case, Ctrl-C included, no process is left at the end of the block. Clients
+are new processes (`spawn`): a fork would copy connections and threads of the measuring process.
 """
 
 import multiprocessing
@@ -27,9 +27,10 @@ from penstock.core.errors import (
 )
 
 START_SECONDS_MAX: Final = 120.0
-"""Time until all are ready: a process needs a tenth of a second, two hundred of them longer."""
+"""Time until all clients are ready: a process needs a tenth of a second, two hundred need
+longer."""
 LEAD_NS: Final = SECOND_NS // 20
-"""Between the start message and the beginning: it must have reached all clients."""
+"""Time between the start message and the begin: the message must have reached all clients."""
 END_SECONDS_MAX: Final = 5.0
 
 Watch = Callable[[Sequence[Progress]], None]
@@ -37,7 +38,7 @@ Watch = Callable[[Sequence[Progress]], None]
 
 
 class ClientFailedError(PenstockError):
-    """A client of a measurement could not do its work; there is no result."""
+    """A client of a measurement failed; there is no result."""
 
 
 _NOTHING_YET: Final = Progress(0, 0, 0)
@@ -104,7 +105,7 @@ class Crowd:
         return [one for one in results if one is not None]
 
     def tell_end(self, numbers: Sequence[int], ends: dict[int, int]) -> None:
-        """Send the end offsets to readers; each gets those of its own partitions."""
+        """Send the end offsets to readers; each reader gets the offsets of its own partitions."""
         for number in numbers:
             wanted = self._assignments[number].partitions
             self._tell(self._clients[number], Until({part: ends[part] for part in wanted}))
@@ -155,7 +156,7 @@ class Crowd:
             raise AssertionError(f"a client said {message!r}")
 
     def _tell(self, client: _Client, message: object) -> None:
-        # A client that has ended has sent the reason; that is read next.
+        # A client that has ended has already sent the reason; the next read returns it.
         with suppress(BrokenPipeError, ConnectionResetError):
             client.pipe.send(message)
 
@@ -175,7 +176,7 @@ class Crowd:
 
 
 def _error_of(failed: Failed) -> PenstockError:
-    """An error of a client as one of ours; those that have an exit code of their own keep it."""
+    """Return a client's error as a Penstock error; errors with their own exit code keep it."""
     known: dict[str, type[ClientError]] = {
         "BrokerUnreachableError": BrokerUnreachableError,
         "AnswerLostError": AnswerLostError,

@@ -1,4 +1,4 @@
-"""Formats figures for people, and the histogram of a terminal (pure)."""
+"""Formats figures for reports, and the histogram for a terminal (pure)."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -15,7 +15,7 @@ _ROWS_MAX: Final = 16
 
 
 def latency_text(value_us: float) -> str:
-    """A latency with three significant digits, in its unit."""
+    """Return a latency with three significant digits, in its unit."""
     if value_us < 1000:
         return f"{value_us:.0f} µs"
     if value_us < 1_000_000:
@@ -24,7 +24,7 @@ def latency_text(value_us: float) -> str:
 
 
 def edge_text(value_us: int) -> str:
-    """A round latency, such as an edge of a histogram."""
+    """Return the text of a round latency, such as an edge of a histogram."""
     for unit, size in (("s", 1_000_000), ("ms", 1000)):
         if value_us >= size:
             return f"{value_us / size:g} {unit}"
@@ -32,7 +32,7 @@ def edge_text(value_us: int) -> str:
 
 
 def rate_text(rate: float) -> str:
-    """A rate per second."""
+    """Return the text of a rate per second."""
     return f"{rate:,.0f}" if rate >= 100 else _three(rate)
 
 
@@ -43,12 +43,12 @@ def _three(value: float) -> str:
 
 
 def unit_of(workload: Workload) -> str:
-    """The unit of the counted items."""
+    """Return the unit of the counted items."""
     return "commits" if workload.kind == GROUPS else "records"
 
 
 def workload_text(workload: Workload) -> str:
-    """A workload in one line."""
+    """Return a workload in one line."""
     length = f"{workload.duration_seconds:g} s" if workload.count is None else f"{workload.count:,}"
     if workload.kind == GROUPS:
         groups = f"{workload.clients} group{'' if workload.clients == 1 else 's'}"
@@ -71,7 +71,7 @@ def workload_text(workload: Workload) -> str:
 
 
 def rows_of(measured: Measurement) -> list[tuple[str, str]]:
-    """Name and value of each figure."""
+    """Return name and value of each figure."""
     rows = [
         (unit_of(measured.workload), f"{measured.records:,} in {measured.seconds:.1f} s"),
         ("throughput", f"{rate_text(measured.records_per_second)} {unit_of(measured.workload)}/s"),
@@ -93,7 +93,7 @@ def rows_of(measured: Measurement) -> list[tuple[str, str]]:
 
 
 def edges_between(low_us: int, high_us: int) -> list[int]:
-    """Round numbers (1, 2, 5, 10 ...) that enclose these latencies."""
+    """Return round numbers (1, 2, 5, 10 ...) that enclose these latencies."""
     edges: list[int] = []
     scale = 1
     while True:
@@ -107,7 +107,7 @@ def edges_between(low_us: int, high_us: int) -> list[int]:
 
 
 def counts_between(histogram: Histogram, edges: Sequence[int]) -> list[int]:
-    """How many latencies lie from each edge up to the next; a slot counts where it begins."""
+    """Return the number of latencies between neighbouring edges; a slot counts at its begin."""
     counts = [0] * (len(edges) - 1)
     number = 0
     for slot in histogram.slots():
@@ -118,7 +118,7 @@ def counts_between(histogram: Histogram, edges: Sequence[int]) -> list[int]:
 
 
 class Bar(NamedTuple):
-    """One line of a histogram, padded so that lines stand under each other."""
+    """One line of a histogram, padded so that all lines align."""
 
     label: str
     bar: str
@@ -126,13 +126,14 @@ class Bar(NamedTuple):
 
 
 def histogram_bars(histogram: Histogram, width: int, *, is_plain: bool = False) -> list[Bar]:
-    """A histogram of text, one line for each range of latencies."""
+    """Return a histogram as text, one line for each range of latencies."""
     if not histogram.count:
         return []
     edges = edges_between(histogram.min_us, histogram.max_us)
     counts = counts_between(histogram, edges)
     if len(counts) > _ROWS_MAX:
-        # From a microsecond to minutes: latencies below the others are put into the first line.
+        # Latencies can span a microsecond to minutes: the lowest ranges are joined into the first
+        # line.
         counts = [sum(counts[: -_ROWS_MAX + 1]), *counts[-_ROWS_MAX + 1 :]]
         edges = [edges[0], *edges[-_ROWS_MAX:]]
     labels = [f"{edge_text(low)} - {edge_text(high)}" for low, high in pairwise(edges)]

@@ -1,11 +1,12 @@
-"""`Histogram`: how often each latency occurred, in fixed memory, to less than 1 % (pure).
+"""`Histogram`: counts of latencies in fixed memory, with an error below 1 % (pure).
 
-Latencies are whole microseconds. Up to 255 each has a slot of its own; above, every power of two is
-cut into 128 slots, so a slot is never wider than 1/128 of what it holds. There are at most
-`SLOTS_MAX` slots, whatever is recorded; a latency above `VALUE_US_MAX` counts as that.
+Latencies are whole microseconds. Each latency up to 255 has its own slot. Above that, every power
+of two is divided into 128 slots, so a slot is never wider than 1/128 of its latencies. There are at
+most `SLOTS_MAX` slots for any input; a latency above `VALUE_US_MAX` counts as `VALUE_US_MAX`.
 
-Two histograms of different clients or rounds are merged by adding their slots, and the result is
-the histogram that one observer of both would have. Percentiles must never be averaged; this is why.
+Two histograms of different clients or rounds are merged by adding their slots. The result equals
+the histogram of one observer of both. Percentiles must never be averaged; so histograms are merged
+instead.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ SLOTS_MAX: Final = _EXACT + (_VALUE_BITS_MAX - _PARTS_BITS) * _PARTS
 
 
 class Slot(NamedTuple):
-    """The latencies from `low_us` to `high_us`, both included, and how many there were."""
+    """The number of latencies from `low_us` to `high_us`, both included."""
 
     low_us: int
     high_us: int
@@ -36,7 +37,7 @@ class Histogram:
     """Counts by latency."""
 
     counts: dict[int, int] = field(default_factory=dict)
-    """By number of the slot."""
+    """Counts by slot number."""
     count: int = 0
     sum_us: int = 0
     min_us: int = VALUE_US_MAX
@@ -63,13 +64,13 @@ class Histogram:
 
     @property
     def mean_us(self) -> float:
-        """The mean; 0 without latencies."""
+        """Return the mean; 0 without latencies."""
         return self.sum_us / self.count if self.count else 0.0
 
     def percentile(self, percent: float) -> int:
-        """The latency that `percent` did not exceed, in microseconds; 0 without latencies.
+        """Return the latency that `percent` did not exceed, in microseconds; 0 without latencies.
 
-        Never below the true one and less than 1 % above it; 100 is the exact maximum.
+        It is never below the true one and less than 1 % above it; 100 is the exact maximum.
         """
         assert 0 <= percent <= 100
         wanted = max(1, ceil(self.count * percent / 100))
@@ -81,13 +82,13 @@ class Histogram:
         return 0
 
     def slots(self) -> Iterator[Slot]:
-        """The slots with counts, from low to high."""
+        """Return the slots with counts, from low to high."""
         for number in sorted(self.counts):
             low, high = bounds_of(number)
             yield Slot(low, high, self.counts[number])
 
     def document(self) -> dict[str, object]:
-        """For JSON: everything that `from_document` needs."""
+        """Return the document for JSON, with everything that `from_document` needs."""
         return {
             "unit": "microseconds",
             "count": self.count,
@@ -99,7 +100,7 @@ class Histogram:
 
 
 def merged(histograms: "Iterator[Histogram] | list[Histogram]") -> Histogram:
-    """One histogram of all."""
+    """Return one histogram of all."""
     total = Histogram()
     for one in histograms:
         total.merge(one)
@@ -107,7 +108,7 @@ def merged(histograms: "Iterator[Histogram] | list[Histogram]") -> Histogram:
 
 
 def from_document(document: Mapping[str, object]) -> Histogram:
-    """A histogram as it was written to JSON."""
+    """Return the histogram of a JSON document."""
     slots = document["slots"]
     assert isinstance(slots, list)
     numbers = {name: int(str(document[name])) for name in ("count", "sum", "min", "max")}
@@ -121,7 +122,7 @@ def from_document(document: Mapping[str, object]) -> Histogram:
 
 
 def slot_of(value_us: int) -> int:
-    """The number of the slot that holds this latency."""
+    """Return the number of the slot for this latency."""
     if value_us < _EXACT:
         return value_us
     shift = value_us.bit_length() - _PARTS_BITS
@@ -129,7 +130,7 @@ def slot_of(value_us: int) -> int:
 
 
 def bounds_of(number: int) -> tuple[int, int]:
-    """The lowest and the highest latency of a slot."""
+    """Return the lowest and the highest latency of a slot."""
     if number < _EXACT:
         return number, number
     shift = (number - _EXACT) // _PARTS + 1

@@ -64,7 +64,7 @@ footer{color:var(--soft);font-size:13px;margin-top:28px}
 
 
 def page(result: Measurement | Comparison, made_at: str) -> str:
-    """The report as one document."""
+    """Return the report as one document."""
     if isinstance(result, Comparison):
         return _document(
             f"{_title(result.first[0].workload)}: {result.first[0].bootstrap} beside "

@@ -1,8 +1,8 @@
-"""Keys as a workload spreads them: none, all alike often, or few very often (pure).
+"""Key distributions of a workload: no keys, uniform, or few frequent keys (pure).
 
 In `zipf` the key of rank r has a weight of 1/r: the first of ten thousand keys has a tenth of all
-records, so one partition gets more than the others, as with real customers. Numbers between 0 and 1
-come from the caller, so a seed repeats a run.
+records. So one partition gets more records than the others, as with real customers. The caller
+passes the source of numbers between 0 and 1, so a seed repeats a run.
 """
 
 from bisect import bisect
@@ -16,7 +16,7 @@ Draw = Callable[[], float]
 
 
 def key_source(distribution: str, key_count: int, draw: Draw) -> Callable[[], bytes | None]:
-    """A function that returns the key of the next record."""
+    """Return a function that returns the key of the next record."""
     if distribution == NO_KEYS:
         return lambda: None
     keys = [b"key-%08d" % number for number in range(key_count)]

@@ -1,7 +1,7 @@
-"""`Lanes`: some connections, several requests under way, answers handled as they arrive.
+"""`Lanes`: several connections and requests in flight; answers are handled as they arrive.
 
 Guarantees: the time of an answer is read when its bytes arrive, not when the answer is used, as far
-as one thread can: a wait is for all connections at once. A lane keeps the order of its requests. It
+as one thread can: a wait covers all connections at once. A lane keeps the order of its requests. It
 retries nothing: in a measurement a lost answer is an error.
 """
 
@@ -31,7 +31,7 @@ class _Lane(Generic[Note]):
 
 
 class Lanes(Generic[Key, Note]):
-    """The connections of one client, each with a key; a note is kept with each request."""
+    """The connections of one client, each with a key; each request has a note."""
 
     def __init__(self, in_flight_max: int, timeout_seconds: float) -> None:
         self._in_flight_max = in_flight_max
@@ -39,7 +39,7 @@ class Lanes(Generic[Key, Note]):
         self._lanes: dict[Key, _Lane[Note]] = {}
 
     def open(self, key: Key, address: Address) -> None:
-        """Connect now, so that the first request does not include it."""
+        """Connect now, so that the first request does not include the connection time."""
         if key not in self._lanes:
             opened = connect(address, timeout_seconds=self._timeout_seconds, client_id=CLIENT_ID)
             self._lanes[key] = _Lane(opened)
@@ -51,12 +51,12 @@ class Lanes(Generic[Key, Note]):
         self._lanes.clear()
 
     def has_room(self, key: Key) -> bool:
-        """Whether another request may be sent there."""
+        """Whether another request may be sent on this connection."""
         return len(self._lanes[key].under_way) < self._in_flight_max
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way."""
+        """Whether no request is in flight."""
         return not any(lane.under_way for lane in self._lanes.values())
 
     def send(self, key: Key, call: Call[Any], note: Note) -> None:
@@ -83,7 +83,7 @@ class Lanes(Generic[Key, Note]):
         waiting = [lane.connection.fileno() for lane in self._lanes.values() if lane.under_way]
         seconds = max(0.0, seconds)
         if max(waiting, default=0) < _SELECT_DESCRIPTORS_MAX:
-            # It waits to the microsecond, which the due times of batches need.
+            # `select` waits with microsecond precision, which the due times of batches need.
             select.select(waiting, [], [], seconds)
             return
         poll = select.poll()

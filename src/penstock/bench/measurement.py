@@ -1,8 +1,8 @@
 """`Measurement`: the results of all clients, added up, with notes on their limits (pure).
 
 `ClientResult` is the report of one process. A measurement adds records, merges histograms and has
-notes for the reader: that the load generator and not the broker was the limit, that a rate was not
-kept, that clients and broker shared the machine's cores.
+notes for the reader: the load generator and not the broker was the limit, a rate was not kept, or
+clients and broker shared the machine's cores.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, PRODUCE, Worklo
 WAITING_SHARE: Final = 0.1
 """A process that waits for a processor for this share of the time measures other work."""
 BUSY_SHARE: Final = 0.85
-"""A process that computes for this share of the time is a limit itself."""
+"""A process that computes for this share of the time is itself a limit."""
 RATE_KEPT_SHARE: Final = 0.98
 
 PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
@@ -38,7 +38,7 @@ WHAT_BYTES_ARE: Final[Mapping[str, str]] = {
 
 
 def latency_meaning(workload: Workload) -> str:
-    """The meaning of a latency."""
+    """Return the definition of a latency."""
     text = WHAT_LATENCY_IS[workload.kind]
     return text if workload.rate is None else text.replace("sending it", "the time it was due")
 
@@ -59,18 +59,18 @@ class ClientResult:
     latency: Histogram = field(default_factory=Histogram)
     timeline: Timeline = field(default_factory=Timeline)
     records_in_all: int = 0
-    """Warm-up included."""
+    """Records, warm-up included."""
     figures: dict[str, float] = field(default_factory=dict)
-    """Figures that only this kind of workload has, in seconds."""
+    """Figures of only this kind of workload, in seconds."""
 
     @property
     def busy_share(self) -> float:
-        """Share of the time that this process computed."""
+        """Return the share of the time that this process computed."""
         return self.cpu_seconds / self.wall_seconds if self.wall_seconds else 0.0
 
     @property
     def waiting_share(self) -> float:
-        """Share of the time that it waited for a processor."""
+        """Return the share of the time that this process waited for a processor."""
         return self.waiting_seconds / self.wall_seconds if self.wall_seconds else 0.0
 
 
@@ -87,22 +87,22 @@ class Measurement:
     latency: Histogram
     timeline: Timeline
     busy_shares: tuple[float, ...]
-    """For each client process, the share of the time that it computed."""
+    """The share of computing time of each client process."""
     figures: Mapping[str, float]
     notes: tuple[str, ...]
 
     @property
     def records_per_second(self) -> float:
-        """Records, or commits."""
+        """Return records, or commits, per second."""
         return self.records / self.seconds if self.seconds else 0.0
 
     @property
     def megabytes_per_second(self) -> float:
-        """In millions of bytes; `WHAT_BYTES_ARE` defines the counted bytes."""
+        """Return millions of bytes per second; `WHAT_BYTES_ARE` defines the counted bytes."""
         return self.bytes / self.seconds / 1e6 if self.seconds else 0.0
 
     def document(self) -> dict[str, object]:
-        """For JSON; fields are only added."""
+        """Return the measurement for JSON; fields are only added."""
         return {
             "bootstrap_server": self.bootstrap,
             "workload": self.workload.document(),
@@ -136,10 +136,10 @@ def joined(
     cores: int,
     notes: Sequence[str] = (),
 ) -> Measurement:
-    """One measurement of the results of all clients.
+    """Return one measurement of the results of all clients.
 
-    `loaders` are clients whose records others counted: they create the load and are included in the
-    notes. `notes` come before those from the figures.
+    `loaders` are clients whose records other clients counted: they create the load and are included
+    in the notes. `notes` are put before the notes from the figures.
     """
     latency, timeline = Histogram(), Timeline()
     figures: dict[str, float] = {}
@@ -152,7 +152,7 @@ def joined(
     busy_shares = tuple(one.busy_share for one in everybody)
     waiting_share = max(one.waiting_share for one in everybody)
     records = sum(one.records for one in results)
-    # Clients begin together; groups after they have joined, each for itself.
+    # Clients begin together. A group begins by itself, after its members have joined.
     seconds = max(one.end_ns - one.begin_ns for one in results) / SECOND_NS
     rate = records / seconds if seconds else 0.0
     return Measurement(

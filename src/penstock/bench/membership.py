@@ -1,11 +1,12 @@
-"""A client that is a whole group: its members join, commit and leave, over a connection each.
+"""A client that is a whole group: its members join, commit and leave, each over a connection.
 
-Three things are timed: from the first join until every partition has its owner and the parts differ
-by one at most; commits, one under way for each member; and the same balance again after a member
-left. Groups are of the consumer protocol (KIP-848), so a broker from before Kafka 4 is refused.
+Three things are timed. First, the time from the first join until every partition has an owner and
+the parts differ by one at most. Second, commits, one in flight for each member. Third, the time to
+the same balance after a member left. Groups use the consumer protocol (KIP-848), so brokers before
+Kafka 4 are rejected.
 
-Members heartbeat every `PAUSE_SECONDS` while they wait for balance, not every five seconds as
-brokers request: the coordinator is measured, not the waiting. They read no records.
+Members send a heartbeat every `PAUSE_SECONDS` while they wait for balance, not every five seconds
+as brokers request: the coordinator is measured, not the waiting. They read no records.
 """
 
 import time
@@ -29,7 +30,7 @@ from penstock.core.errors import BrokerAnswerError, PenstockError
 
 PAUSE_SECONDS: Final = 0.05
 HEARTBEAT_NS: Final = 3 * SECOND_NS
-"""While members commit: brokers request five seconds."""
+"""The heartbeat interval while members commit: brokers request five seconds."""
 _IDLE_SECONDS: Final = 0.1
 _DELETIONS_MAX: Final = 5
 
@@ -51,7 +52,7 @@ class _Member:
     is_to_confirm: bool = False
     heartbeat_ns: int = 0
     may_be_known: bool = False
-    """The join was sent, whether or not it was answered."""
+    """Whether the join was sent, answered or not."""
 
 
 class _Sent(NamedTuple):
@@ -114,7 +115,7 @@ class Group:
                 with suppress(GroupNotEmptyError):
                     Groups(cluster).delete(self._group_id)
                     return
-                # A join that was under way arrived after the leave.
+                # A join in flight arrived after the leave.
                 time.sleep(PAUSE_SECONDS)
             self._all_leave(cluster)
             Groups(cluster).delete(self._group_id)
@@ -124,7 +125,8 @@ class Group:
         for member in self._members:
             if member.may_be_known:
                 call = heartbeat(self._group_id, member.member_id, LEAVE_EPOCH)
-                # The coordinator may not know an interrupted or fenced member: that is fine.
+                # The coordinator may not know an interrupted or fenced member; this error is
+                # ignored.
                 with suppress(BrokerAnswerError):
                     coordinators.ask(self._group_id, call, repeatable=True)
 
@@ -137,7 +139,7 @@ class Group:
                 self._group_id, member.member_id, JOIN_EPOCH, topic=self._assignment.topic
             )
             member.may_be_known = True
-            # A coordinator that loads its log returns an error, and is asked again.
+            # A coordinator that loads its log returns an error, and the call is retried.
             self._take(member, self._repeated(member, call))
         self._balance()
         return (time.monotonic_ns() - begun_ns) / SECOND_NS
@@ -193,7 +195,7 @@ class Group:
     # --- Committing ---
 
     def _commit(self, pacing: Pacing, observer: Observer) -> None:
-        """Send commits when they are due, in turns; heartbeats go first, also when none is due."""
+        """Send commits at their due times, in turns; heartbeats go first, also when none is due."""
         offsets = count()
 
         def take(answer: Beat | None, sent: _Sent) -> None:
@@ -234,7 +236,7 @@ class Group:
                 self._lanes.send(member.number, self._beat(member), _Sent(member, now_ns, False))  # noqa: FBT003
 
     def _free_from(self, turn: int) -> _Member | None:
-        """The next member, in turns, without a request under way."""
+        """Return the next member, in turns, without a request in flight."""
         for step in range(len(self._members)):
             member = self._members[(turn + step) % len(self._members)]
             if self._lanes.has_room(member.number):

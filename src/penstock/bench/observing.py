@@ -1,6 +1,6 @@
 """`Observer`: collects counts, latencies and processor use of one client while it runs.
 
-It knows which part is warm-up: that is counted only for progress.
+It knows the warm-up: records of the warm-up count only for progress.
 """
 
 import time
@@ -21,7 +21,7 @@ class Observer:
     """Collects the result of one client."""
 
     def __init__(self, measured_ns: int, end_ns: int | None, report: Report) -> None:
-        """With `end_ns`, later requests add to latencies and not to the counts."""
+        """With `end_ns`, later requests count for latencies but not for the counts."""
         self._measured_ns = measured_ns
         self._end_ns = end_ns
         self._report = report
@@ -33,9 +33,10 @@ class Observer:
         self.result = ClientResult(begin_ns=measured_ns, end_ns=measured_ns)
 
     def done(self, now_ns: int, due_ns: int, records: int, size_bytes: int) -> None:
-        """Records that were due then are done now, by one request.
+        """Note that one request completed records at `now_ns` that were due at `due_ns`.
 
-        With a duration the records done within it count; with a number that many count.
+        With a duration, the records completed within it count; with a number, that number of
+        records counts.
         """
         result = self.result
         result.records_in_all += records
@@ -53,7 +54,7 @@ class Observer:
         return at_ns >= self._measured_ns and (self._end_ns is None or at_ns < self._end_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Time has passed: begin to count the processor's time, and report progress."""
+        """Start to measure processor time when the warm-up is over, and report progress."""
         if not self._wall_ns and now_ns >= self._measured_ns:
             self._cpu_ns, self._wall_ns = time.process_time_ns(), now_ns
             self._waited_ns = waited_for_processor_ns()
@@ -64,7 +65,7 @@ class Observer:
             self._report(Progress(result.records_in_all, self._bytes_in_all, p99_us))
 
     def finish(self, now_ns: int) -> ClientResult:
-        """The result."""
+        """Return the result."""
         result = self.result
         if self._wall_ns:
             result.cpu_seconds = (time.process_time_ns() - self._cpu_ns) / SECOND_NS
@@ -76,7 +77,7 @@ class Observer:
 
 
 def waited_for_processor_ns() -> int:
-    """How long this thread was ready to run and did not; 0 where the system does not report it."""
+    """Return how long this thread waited for a processor; 0 where the system does not report it."""
     try:
         return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
     except (OSError, IndexError, ValueError):

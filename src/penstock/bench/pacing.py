@@ -1,11 +1,11 @@
-"""`Pacing`: when each batch is due, and when a client is done (pure).
+"""`Pacing`: the due time of each batch, and the end of a client's work (pure).
 
 Without a rate a batch is due as soon as it can be sent. With a rate batches are due at fixed times,
-however late the ones before them were: latency counts from then, so a broker that stops for a
-second is charged for every batch that had to wait, not only for the one it held. Clients take
-turns, so that all of them together keep the rate.
+also when earlier batches were late. Latency counts from the due time. So a broker that stops for a
+second is charged for every batch that had to wait, not only for the batch that it held. The clients
+alternate, so that all of them together keep the rate.
 
-The clock is an argument; times are nanoseconds of the machine's monotonic clock, which all clients
+The clock is an argument. Times are nanoseconds of the machine's monotonic clock, which all clients
 on a machine share.
 """
 
@@ -19,22 +19,22 @@ class Pacing:
     """The schedule of one client."""
 
     begin_ns: int
-    """When the warm-up begins."""
+    """The begin of the warm-up."""
     measured_ns: int
-    """When the warm-up is over."""
+    """The end of the warm-up."""
     end_ns: int | None
-    """When sending ends; None with a count."""
+    """The end of sending; None with a count."""
     batches: int | None = None
     """Batches to send after the warm-up; None with a duration."""
     interval_ns: float | None = None
-    """Between two batches of this client; None without a rate."""
+    """Time between two batches of this client; None without a rate."""
     phase_ns: float = 0.0
-    """How much later than the first client this one begins."""
+    """The delay of this client's begin after the first client's."""
     _sent: int = 0
     _sent_measured: int = 0
 
     def due_ns(self, now_ns: int) -> int | None:
-        """When the next batch is due; None when there is none."""
+        """Return the due time of the next batch; None when there is none."""
         if self.batches is not None and self._sent_measured >= self.batches:
             return None
         due = now_ns
@@ -47,29 +47,29 @@ class Pacing:
         return due
 
     def sent(self, due_ns: int) -> None:
-        """Note that the batch that was due then was sent."""
+        """Note that the batch with this due time was sent."""
         self._sent += 1
         if due_ns >= self.measured_ns:
             self._sent_measured += 1
 
     def is_measured(self, due_ns: int) -> bool:
-        """Whether a batch that was due then counts."""
+        """Whether a batch with this due time counts."""
         return due_ns >= self.measured_ns and (self.end_ns is None or due_ns < self.end_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The share of one of several clients in the whole work."""
+    """The share of one client in the whole work."""
 
     clients: int
     client: int
 
     def of_count(self, whole: int) -> int:
-        """Its part of a number; the parts add up."""
+        """Return this client's part of a number; the parts add up."""
         return whole // self.clients + (1 if self.client < whole % self.clients else 0)
 
     def of_list(self, partitions: tuple[int, ...]) -> tuple[int, ...]:
-        """Its part of the partitions, in turns."""
+        """Return this client's part of the partitions, dealt in turns."""
         return partitions[self.client :: self.clients]
 
 
@@ -82,7 +82,7 @@ def pacing_of(
     batches: int | None,
     batches_per_second: float | None,
 ) -> Pacing:
-    """The schedule of one client; `batches` is its own part, the rate that of all together."""
+    """Return the schedule of one client; `batches` is its part, the rate is for all clients."""
     measured_ns = begin_ns + round(warmup_seconds * SECOND_NS)
     end_ns = None if batches is not None else measured_ns + round(duration_seconds * SECOND_NS)
     if batches_per_second is None:

@@ -1,8 +1,8 @@
-"""A client that writes: batches are sent when they are due, answers timed as they arrive.
+"""A client that writes: it sends batches at their due times and times the answers on arrival.
 
-One request holds one batch of one partition. With acks=all batches are numbered, as Kafka's own
-clients do. The first refused batch ends the run. With a rate, latency counts from the time a batch
-was due; without, from the time it was sent.
+One request has one batch of one partition. With acks=all batches are numbered, as by Kafka's own
+clients. The first rejected batch ends the run. With a rate, latency counts from the due time of a
+batch; without a rate, from its sending time.
 """
 
 import random
@@ -27,7 +27,7 @@ from penstock.protocol.messages.produce import PartitionProduceResponse
 _SEQUENCE_MASK = 0x7FFFFFFF
 _NOBODY = ProducerIdentity(-1, -1)
 _IDLE_SECONDS = 0.25
-"""The longest wait without an interruption: progress is reported meanwhile."""
+"""The longest wait without an interruption; between waits the client reports progress."""
 
 
 class _Sent(NamedTuple):
@@ -40,7 +40,7 @@ _Answer = dict[TopicPartition, PartitionProduceResponse]
 
 
 def open_cluster(assignment: Assignment) -> Cluster:
-    """The cluster of an assignment."""
+    """Return the cluster of an assignment."""
     seconds = assignment.workload.timeout_seconds
     return Cluster(
         parse_addresses(assignment.bootstrap),

@@ -1,12 +1,13 @@
-"""Clients that read: one reads existing records over and over, one follows new records.
+"""Clients that read: one reads existing records repeatedly, one follows new records.
 
-Both count records by the headers of batches and decode none, so that reading costs the client
+Both count records by the headers of batches and decode no records, so that reading costs the client
 little: the speed of the broker is measured. Transaction markers are not records. Readers belong to
 no group and commit nothing.
 
-`Reader` asks each leader for all of its partitions at once and asks again as soon as the answer has
-arrived; at the end of a partition it begins anew. `Follower` starts at the ends, so that it sees
-new records, reads the stamp of each batch of this run and counts the time since the batch was due.
+`Reader` fetches all partitions of a leader at once, and fetches again as soon as the answer has
+arrived; at the end of a partition it starts again at the beginning. `Follower` starts at the ends,
+so that it sees new records. It reads the stamp of each batch of this run and measures the time
+since the batch was due.
 """
 
 import time
@@ -33,11 +34,11 @@ from penstock.records.batch import CONTROL, LOG_OVERHEAD_BYTES, iterate_headers
 
 READ_BOUNDS = FetchBounds(wait_ms_max=500, bytes_min=1, bytes_max=8_388_608)
 FOLLOW_BOUNDS = FetchBounds(wait_ms_max=100, bytes_min=1, bytes_max=8_388_608)
-"""A short wait: the end of a run is noticed between two answers."""
+"""A short wait: the client notices the end of a run between two answers."""
 _IDLE_SECONDS = 0.1
 _NO_END = 2**62
 _COUNTED = Struct(">8xi9xh34xi")
-"""Fields of the header of a batch: its length, its attributes and its count of records."""
+"""Fields of a batch header: its length, its attributes and its record count."""
 
 _Answer = dict[TopicPartition, PartitionData]
 
@@ -47,7 +48,7 @@ class NothingToReadError(PenstockError):
 
 
 class RecordsMissingError(PenstockError):
-    """Records were acknowledged and never reached a reader."""
+    """Acknowledged records never reached a reader."""
 
 
 class _Asked(NamedTuple):
@@ -77,10 +78,10 @@ class _Places:
 
 
 class Reader:
-    """One client that reads existing records, again and again."""
+    """One client that reads existing records repeatedly."""
 
     def __init__(self, assignment: Assignment) -> None:
-        """Connect, and find the partitions' offsets."""
+        """Connect, and find the offsets of the partitions."""
         self._assignment = assignment
         self._places = _Places(assignment)
         self._first = self._places.first
@@ -108,7 +109,8 @@ class Reader:
             now_ns = time.monotonic_ns()
             observer.done(now_ns, asked.asked_ns, records, size_bytes)
             if not observer.result.records_in_all and self._is_read_whole():
-                # Only transaction markers: a number of records is never reached.
+                # The partitions have only transaction markers, so no number of records is ever
+                # reached.
                 raise NothingToReadError(nothing_to_read(self._assignment.topic))
             is_more = end_ns is None or now_ns < end_ns
             if is_more and (wanted is None or observer.result.records < wanted):
@@ -137,7 +139,7 @@ class Reader:
         self._places.lanes.send(address, calls.fetch_batches(offsets, READ_BOUNDS), note)
 
     def _take(self, answer: _Answer) -> tuple[int, int]:
-        """Records and bytes of an answer; positions advance, at the end back to the beginning."""
+        """Return records and bytes of an answer; advance positions, at the end to the start."""
         records = size_bytes = 0
         for at, part in answer.items():
             raise_error(part.error_code, None, str(at))
@@ -146,7 +148,8 @@ class Reader:
                 continue
             position = self._position[at]
             size, following = whole_batches(data, position, _NO_END)
-            # Not the offsets: compaction leaves gaps, and transaction markers have offsets too.
+            # Offsets are not counted: compaction leaves gaps, and transaction markers have offsets
+            # too.
             records += records_in(data, size)
             size_bytes += size
             is_at_end = following >= self._end[at]
@@ -160,7 +163,7 @@ class Follower:
     """One client that reads new records."""
 
     def __init__(self, assignment: Assignment) -> None:
-        """Connect, and find the ends."""
+        """Connect, and find the end offsets."""
         self._assignment = assignment
         self._places = _Places(assignment)
         self._position = dict(self._places.end)
@@ -172,7 +175,7 @@ class Follower:
         report: Report,
         ends: Callable[[], Mapping[int, int] | None],
     ) -> ClientResult:
-        """Read until all records before `ends` are read; they are known after the last write."""
+        """Read until all records before `ends` are read; `ends` is known after the last write."""
         workload = self._assignment.workload
         measured_ns = begin_ns + round(workload.warmup_seconds * SECOND_NS)
         is_counted = workload.count is not None
@@ -238,7 +241,7 @@ class Follower:
 
 
 def records_in(data: memoryview, size: int) -> int:
-    """Records of the whole batches in `size` bytes, control batches left out."""
+    """Return the records of the whole batches in `size` bytes, without control batches."""
     records = position = 0
     unpack = _COUNTED.unpack_from
     while position < size:
@@ -250,7 +253,7 @@ def records_in(data: memoryview, size: int) -> int:
 
 
 def nothing_to_read(topic: str) -> str:
-    """The error message for a topic without records."""
+    """Return the error message for a topic without records."""
     return (
         f"{topic} has no records: there is nothing to read. Leave the topic out to have one "
         "filled, or produce to it first."

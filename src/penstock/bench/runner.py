@@ -1,7 +1,8 @@
-"""`run` measures one broker, `compare` two in turns; both remove their topics.
+"""`run` measures one broker, `compare` alternates between two; both delete their topics.
 
 The steps of a measurement: create the topic, start the clients, fill the topic for reading, begin,
-wait, add up, remove. Workloads, shares and figures are decided elsewhere, without IO.
+wait, add up the results, delete the topic. Workloads, shares and figures are computed elsewhere,
+without IO.
 """
 
 import os
@@ -27,12 +28,12 @@ from penstock.core.errors import ConfigError
 from penstock.core.types import TopicPartition
 
 FILL_BYTES: Final = 100_000_000
-"""Bytes that a topic is filled with before it is read; a count may need less. Each partition gets a
-batch in any case."""
+"""Bytes that fill a topic before it is read; a count may need less. Each partition gets a batch in
+any case."""
 FILL_CLIENTS_MAX: Final = 2
 
 Watch = Callable[[str, Sequence[Progress]], None]
-"""Called with the part of the work that is under way, and the progress of each client."""
+"""Called with the current part of the work, and the progress of each client."""
 
 
 def run(workload: Workload, bootstrap: str, *, watch: Watch | None = None) -> Measurement:
@@ -61,11 +62,11 @@ def compare(
     rounds: int = 3,
     watch: Watch | None = None,
 ) -> Comparison:
-    """Measure two brokers in turns, several rounds of both."""
+    """Measure two brokers alternately, several rounds of both."""
     if rounds < 1:
         raise ConfigError(f"{rounds} rounds compare nothing. Take one or more; three is good.")
     told: Watch = watch or (lambda _part, _progress: None)
-    # Check that both answer before minutes are spent on the first.
+    # Check that both brokers answer before the first measurement, which needs minutes.
     for bootstrap in (first, second):
         with _open(workload, bootstrap) as cluster:
             cluster.brokers()
@@ -112,7 +113,7 @@ class _Run:
         self._notes: list[str] = []
 
     def of_role(self, role: str, clients: int) -> Measurement:
-        """Measure clients that all do the same."""
+        """Measure clients with the same role."""
         assignments = [self._assignment(role, n, clients) for n in range(clients)]
         with Crowd(assignments) as crowd:
             crowd.begin()
@@ -130,7 +131,7 @@ class _Run:
         return self.of_role(words.READER, readers)
 
     def of_the_whole_way(self) -> Measurement:
-        """Some clients write and others read; the readers' figures are the result."""
+        """Measure writers and readers together; the readers' figures are the result."""
         writers = self._workload.clients
         readers = min(writers, len(self._partitions))
         assignments = [self._assignment(words.PRODUCER, n, writers) for n in range(writers)]
@@ -154,7 +155,8 @@ class _Run:
         filling = replace(
             workload, kind=PRODUCE, count=records, warmup_seconds=0.0, rate=None, acks=-1
         )
-        # Each client writes to all partitions in turn: with few records only one reaches the last.
+        # Each client writes to all partitions in turn: with few records only one client reaches the
+        # last.
         clients = min(workload.clients, FILL_CLIENTS_MAX, records // records_min)
         with Crowd(
             [
@@ -185,7 +187,7 @@ class _Run:
         )
 
     def _partitions_with_records(self) -> tuple[int, ...]:
-        """The partitions with records; raises when there are none."""
+        """Return the partitions with records; raise when there are none."""
         first, end = self._offsets(EARLIEST_TIMESTAMP), self._offsets(LATEST_TIMESTAMP)
         found = tuple(part for part in self._partitions if first[part] < end[part])
         if not found:

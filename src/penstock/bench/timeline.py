@@ -1,7 +1,7 @@
 """`Timeline`: records over time, within a fixed memory (pure).
 
-Time is cut into slots of equal width. When a record comes too late for the last slot, the width
-doubles and neighbours are joined; so a run of any length has at most `SLOTS_MAX` of them. Timelines
+Time is divided into slots of equal width. When a record is too late for the last slot, the width
+doubles and neighbours are joined. So a run of any length has at most `SLOTS_MAX` slots. Timelines
 of clients that started together are merged at the larger width.
 """
 
@@ -21,7 +21,7 @@ class Timeline:
     counts: list[int] = field(default_factory=list)
 
     def add(self, at_ms: int, records: int) -> None:
-        """Count records that were done `at_ms` after the beginning."""
+        """Count records that were completed `at_ms` after the beginning."""
         at = max(at_ms, 0)
         while at // self.width_ms >= SLOTS_MAX:
             self._widen()
@@ -43,12 +43,12 @@ class Timeline:
             self.counts[number] += count
 
     def rates(self) -> list[tuple[float, float]]:
-        """Middle of each slot in seconds, and records each second in it."""
+        """Return the middle of each slot in seconds, and its records per second."""
         seconds = self.width_ms / 1000
         return [((n + 0.5) * seconds, count / seconds) for n, count in enumerate(self.counts)]
 
     def document(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the timeline for JSON."""
         return {"slot_milliseconds": self.width_ms, "records": list(self.counts)}
 
     def _widen(self) -> None:

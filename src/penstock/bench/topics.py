@@ -1,7 +1,7 @@
-"""Topics of measurements: one is created and removed, or an existing one is used and kept.
+"""Topics of measurements: a new topic is created and deleted, an existing one is kept.
 
-Every end of the block, Ctrl-C included, removes a created topic. A second Ctrl-C during that does
-not: topics whose name begins with `penstock-bench-` can be deleted.
+Every end of the block, Ctrl-C included, deletes a created topic. After a second Ctrl-C during the
+deletion the topic may stay: topics with the prefix `penstock-bench-` can be deleted.
 """
 
 import signal
@@ -22,7 +22,7 @@ LOOK_SECONDS: Final = 0.05
 
 @contextmanager
 def bench_topic(cluster: Cluster, workload: Workload) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """A topic for this workload, and its partitions."""
+    """Return a topic for this workload, and its partitions."""
     if workload.topic is not None:
         yield workload.topic, _partitions(cluster, workload.topic)
         return

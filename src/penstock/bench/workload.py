@@ -1,7 +1,7 @@
 """`Workload`: the parameters of a measurement, checked before anything starts (pure).
 
 All problems are reported together, each with its remedy, as one `ConfigError`. A workload has no
-address of a broker: the same one is run against two of them.
+broker address, so the same workload can be run against two brokers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ KEY_DISTRIBUTIONS: Final = (NO_KEYS, UNIFORM, ZIPF)
 ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 
 CLIENTS_MAX: Final = 256
-"""Processes. More than the machine has cores measure its scheduler."""
+"""Client processes. With more processes than cores the scheduler is measured."""
 MEMBERS_MAX: Final = 2_000
 PARTITIONS_MAX: Final = 10_000
 KEYS_MAX: Final = 100_000
@@ -33,16 +33,16 @@ DURATION_SECONDS_MIN: Final = 0.5
 """In a shorter run, one pause of the machine is a large part of the result."""
 DURATION_SECONDS_MAX: Final = 86_400.0
 BATCH_BYTES_MAX: Final = 1_000_000
-"""A broker accepts 1,048,588 with headers by default (message.max.bytes)."""
+"""By default a broker accepts 1,048,588 bytes with headers (message.max.bytes)."""
 STAMP_BYTES: Final = 16
-"""Bytes of the stamp in a record for end-to-end latency: its run, and when it was due."""
+"""Bytes of the stamp in a record for end-to-end latency: its run and its due time."""
 IN_FLIGHT_MAX: Final = 5
 """Kafka's bound for a producer whose batches are numbered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One measurement; sizes are of a record's value."""
+    """One measurement; sizes refer to a record's value."""
 
     kind: str = PRODUCE
     size_bytes: int = 1_000
@@ -58,11 +58,11 @@ class Workload:
     keys: str = NO_KEYS
     key_count: int = 10_000
     rate: float | None = None
-    """Records (commits) each second, all clients together; None is as fast as possible."""
+    """Records (commits) per second of all clients together; None: as fast as possible."""
     in_flight: int = IN_FLIGHT_MAX
     members: int = 8
     topic: str | None = None
-    """An existing topic; None creates one and removes it."""
+    """An existing topic; None creates a topic and deletes it at the end."""
     replication_factor: int = -1
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = 30.0
@@ -80,10 +80,10 @@ class Workload:
 
     @property
     def requests_in_flight(self) -> int:
-        """Requests under way on a connection.
+        """Return the limit of requests in flight on a connection.
 
-        Without a rate the end-to-end latency is measured with one request at a time: otherwise the
-        wait behind the others would be measured.
+        Without a rate the end-to-end latency is measured with one request at a time. Otherwise the
+        wait behind other requests would be measured.
         """
         if self.kind == END_TO_END and self.rate is None:
             return 1
@@ -91,11 +91,11 @@ class Workload:
 
     @property
     def codec(self) -> int:
-        """The number of the codec."""
+        """Return the number of the codec."""
         return CODEC_NAMES.index(self.compression)
 
     def document(self) -> dict[str, object]:
-        """The measured workload, for JSON and for people."""
+        """Return the measured workload, for JSON and for reports."""
         return {
             "kind": self.kind,
             "size_bytes": self.size_bytes,

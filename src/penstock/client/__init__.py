@@ -1,6 +1,6 @@
-"""Outgoing Kafka calls: calls as values, connections that carry them, the cluster behind them.
+"""Kafka client: calls as values, connections that carry them, and the cluster behind them.
 
-Speaks Kafka's protocol and nothing else, so all of it works against Apache Kafka too. It is not a
-replacement for the clients of each language: it has what the command line, Spark and other servers
-of ours need.
+The client uses only Kafka's protocol, so all of it works against Apache Kafka too. It does not
+replace the clients of each language. It has the features that the command line, Spark and our other
+servers need.
 """

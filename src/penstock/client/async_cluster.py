@@ -1,12 +1,12 @@
 """`AsyncCluster`: brokers and leaders for the tasks of one event loop.
 
-What is known, which errors are repeated and after what pause is decided where the blocking
-`client.cluster` decides it: `cluster_view`, `offset_lookup` and `retries`. Here are only the ways
-to ask: one connection for each broker, shared by all tasks, opened once however many want it at the
-same time, and thrown away when it fails.
+It shares its state, its retry rules and its pauses with the blocking `client.cluster`: see
+`cluster_view`, `offset_lookup` and `retries`. This module adds only the connections. All tasks
+share one connection for each broker. It is opened once, also when several tasks need it at the same
+time, and discarded when it fails.
 
-It has what servers need of a cluster: topics, leaders, offsets, and any call to any broker. It does
-NOT administer topics; the command line does that with the blocking one.
+It has the operations that servers need: topics, leaders, offsets, and any call to any broker. It
+does NOT administer topics; the command line does that with the blocking cluster.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class AsyncCluster:
         clock: Clock | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`timeout_seconds` is for a call with all its repetitions."""
+        """`timeout_seconds` bounds a call with all its retries."""
         assert bootstrap
         self._bootstrap = tuple(bootstrap)
         self._connect = connect
@@ -83,13 +83,16 @@ class AsyncCluster:
     # --- Topics, leaders and offsets ---
 
     async def cluster_id(self) -> str:
-        """The id that the cluster was given when it was made; empty from very old brokers."""
+        """Return the id that the cluster got at its creation; empty from very old brokers."""
         if self._view.cluster_id is None:
             await self.repeat(lambda: self._learn([]), repeatable=True)
         return self._view.cluster_id or ""
 
     async def describe(self, names: Iterable[str] | None) -> dict[str, TopicDescription]:
-        """These topics, or all, by name, as of now, by one request; one not there is absent."""
+        """Return the current state of these or all topics by name; missing topics are absent.
+
+        Sends one request.
+        """
         wanted = None if names is None else list(names)
 
         async def attempt() -> dict[str, TopicDescription]:
@@ -98,7 +101,7 @@ class AsyncCluster:
         return await self.repeat(attempt, repeatable=True)
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Leader]:
-        """Who leads these partitions, as far as is known; what is not known is learnt first."""
+        """Return the leaders of these partitions; fetch the metadata of unknown topics first."""
         wanted = list(partitions)
         unknown = self._view.unknown_topics(wanted)
         if unknown:
@@ -108,7 +111,10 @@ class AsyncCluster:
     async def look_up_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, is_read_committed: bool
     ) -> dict[TopicPartition, FoundOffset]:
-        """The first offset at or after each time, or an end of the log; one call each leader."""
+        """Return the first offset at or after each time, or an end of the log.
+
+        Sends one call for each leader.
+        """
         look_up = OffsetLookUp(timestamps, is_read_committed=is_read_committed)
 
         async def attempt() -> dict[TopicPartition, FoundOffset]:
@@ -121,10 +127,10 @@ class AsyncCluster:
 
         return await self.repeat(attempt, repeatable=True)
 
-    # --- Who is asked ---
+    # --- Calls to brokers ---
 
     async def at(self, address: Address, call: Call[Result]) -> Result:
-        """Make one call to one broker. A connection that failed is not used again."""
+        """Send one call to one broker. A failed connection is not used again."""
         connection = await self._connection(address)
         try:
             return await connection.carry(call)
@@ -138,7 +144,7 @@ class AsyncCluster:
     async def at_each(
         self, asked: Mapping[Address, Call[Result]]
     ) -> list[Result | ClientError | PeerError]:
-        """Make a call to each of these brokers at once; results and errors in their order."""
+        """Send a call to each broker concurrently; return results and errors in the same order."""
 
         async def outcome(address: Address, call: Call[Result]) -> Result | ClientError | PeerError:
             try:
@@ -151,7 +157,7 @@ class AsyncCluster:
         return [task.result() for task in tasks]
 
     async def anywhere(self, call: Call[Result]) -> Result:
-        """Ask the first broker that can be reached: those known, then the bootstrap addresses."""
+        """Send the call to the first reachable broker: known brokers, then bootstrap addresses."""
         problems: list[BrokerUnreachableError] = []
         for address in self._view.candidates(self._bootstrap):
             try:
@@ -161,9 +167,9 @@ class AsyncCluster:
         raise join_unreachable(problems)
 
     async def repeat(self, attempt: Callable[[], Awaitable[Result]], *, repeatable: bool) -> Result:
-        """Make an attempt until it succeeds, must not be repeated, or the time is over.
+        """Retry an attempt until it succeeds, its error is not retriable, or the time is over.
 
-        Also a first contact: what runs in a server outlives the restarts of others.
+        The first contact is retried too, because a server outlives the restarts of brokers.
         """
         pauses = Pauses(self._clock.monotonic() + self._timeout_seconds)
         while True:

@@ -1,11 +1,11 @@
 """The calls of clients as values: one function for each API, from plain values to a `Call`.
 
-A call is made here and carried elsewhere, at a version that both sides know. Each names the highest
-version it is written for: most stay below the versions that know topics only by id, because a
-person names topics.
+This module creates calls; a transport carries them, at a version that both sides know. Each call
+names the highest version that it supports. Most stay below the versions that identify topics only
+by id, because users name topics.
 
-An error code for the whole request is raised as `BrokerAnswerError`; codes of single topics and
-partitions are in the results, because a caller may want the others. Nothing is retried here.
+An error code for the whole request is raised as `BrokerAnswerError`. Error codes of single topics
+and partitions are in the results, because a caller may want the others. Nothing is retried here.
 """
 
 import uuid
@@ -31,32 +31,32 @@ from penstock.protocol.messages import (
 )
 
 PRODUCE_VERSION_MAX: Final = 12
-"""13 names topics by id only."""
+"""Version 13 identifies topics by id only."""
 FETCH_VERSION_MAX: Final = 12
-"""For calls that know only the names of topics: 13 names them by id."""
+"""For calls that know only the names of topics: version 13 identifies topics by id."""
 DELETE_TOPICS_VERSION_MAX: Final = 5
-"""6 has another list that can name topics by id."""
+"""Version 6 has another list that can identify topics by id."""
 INIT_PRODUCER_ID_VERSION_MAX: Final = 5
-"""6 is not stable in Kafka 4.3."""
+"""Version 6 is not stable in Kafka 4.3."""
 
 EARLIEST_TIMESTAMP: Final = -2
 LATEST_TIMESTAMP: Final = -1
 NO_REPLICA: Final = -1
 NO_EPOCH: Final = -1
-"""For a leader epoch that is not known: the broker does not compare."""
+"""An unknown leader epoch: the broker does not compare it."""
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
 GROUP_RESOURCE: Final = 32
-"""The kind of a resource that has settings."""
+"""The type of a resource that has settings."""
 SET_CONFIG: Final = 0
 DELETE_CONFIG: Final = 1
-"""What IncrementalAlterConfigs does to a setting."""
+"""The operation of IncrementalAlterConfigs on a setting."""
 
 
 class ProducerIdentity(NamedTuple):
-    """What makes a producer idempotent."""
+    """The producer id and epoch of an idempotent producer."""
 
     producer_id: int
     producer_epoch: int
@@ -73,7 +73,7 @@ class NewTopic:
 
 
 class FetchPlace(NamedTuple):
-    """Where a fetch of one partition begins."""
+    """The start position of a fetch of one partition."""
 
     at: TopicPartition
     topic_id: uuid.UUID | None
@@ -83,7 +83,7 @@ class FetchPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchBounds:
-    """How much a fetch may bring and how long it may wait for it."""
+    """Limits of the size and the wait time of a fetch."""
 
     wait_ms_max: int = 500
     bytes_min: int = 1
@@ -94,7 +94,7 @@ class FetchBounds:
 def describe_brokers(
     topics: Iterable[str] | None, *, auto_create: bool = False
 ) -> Call[metadata.MetadataResponse]:
-    """Brokers, controller and the topics asked for; None asks for all."""
+    """Return brokers, controller and the requested topics; None requests all topics."""
     names = (
         None
         if topics is None
@@ -135,7 +135,7 @@ def create(
 def add_partitions(
     name: str, count: int, timeout_ms: int
 ) -> Call[tuple[create_partitions.CreatePartitionsTopicResult, ...]]:
-    """Give a topic so many partitions; the result has its own error code."""
+    """Increase a topic to `count` partitions; the result has its own error code."""
     request = create_partitions.CreatePartitionsRequest(
         topics=(create_partitions.CreatePartitionsTopic(name=name, count=count),),
         timeout_ms=timeout_ms,
@@ -147,7 +147,7 @@ def add_partitions(
 def configure(
     resource_type: int, name: str, values: Mapping[str, str | None]
 ) -> Call[tuple[incremental_alter_configs.AlterConfigsResourceResponse, ...]]:
-    """Set settings of a topic or group, all or none; None takes one back to its default."""
+    """Set settings of a topic or group, all or none; None resets a setting to its default."""
     request = incremental_alter_configs.IncrementalAlterConfigsRequest(
         resources=(
             incremental_alter_configs.AlterConfigsResource(
@@ -227,7 +227,7 @@ def fetch_batches(
     offsets: Mapping[TopicPartition, int],
     bounds: FetchBounds,
 ) -> Call[dict[TopicPartition, fetch.PartitionData]]:
-    """Batches from each offset on; a batch that begins before it comes whole."""
+    """Fetch batches starting at each offset; a batch that contains the offset is returned whole."""
     request = fetch.FetchRequest(
         max_wait_ms=bounds.wait_ms_max,
         min_bytes=bounds.bytes_min,
@@ -262,7 +262,7 @@ def fetch_batches(
 def fetch_from(
     place: FetchPlace, bounds: FetchBounds, *, is_read_committed: bool
 ) -> Call[fetch.PartitionData]:
-    """Batches of one partition from an offset on, by the topic's id if that is known."""
+    """Fetch batches of one partition starting at an offset, by topic id if it is known."""
     request = fetch.FetchRequest(
         max_wait_ms=bounds.wait_ms_max,
         min_bytes=bounds.bytes_min,
@@ -286,11 +286,12 @@ def fetch_from(
 
     def read(answer: fetch.FetchResponse) -> fetch.PartitionData:
         raise_error(answer.error_code, None, str(place.at))
-        # One partition was asked for. Whether its topic has a name or an id in the answer depends
-        # on the version that was agreed on.
+        # The request has one partition. The agreed version decides whether its topic has a name or
+        # an id in the answer.
         found = [one for topic in answer.responses for one in topic.partitions]
         if not found and answer.throttle_time_ms:
-            # Over a quota Kafka answers with nothing at all and listens again after that time.
+            # When a quota is exceeded, Kafka sends an empty answer and reads the next request only
+            # after the throttle time.
             code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
             raise_error(code, f"not for {answer.throttle_time_ms} ms", str(place.at))
         if len(found) != 1 or found[0].partition_index != place.at.partition:
@@ -307,7 +308,7 @@ def find_offsets(
     is_read_committed: bool = False,
     leader_epochs: Mapping[TopicPartition, int] | None = None,
 ) -> Call[dict[TopicPartition, list_offsets.ListOffsetsPartitionResponse]]:
-    """The first offset at or after a time, which may be one of the two constants for the ends."""
+    """Find the first offset at or after a time; the two constants stand for the ends of the log."""
     epochs = leader_epochs or {}
     request = list_offsets.ListOffsetsRequest(
         replica_id=NO_REPLICA,
@@ -341,7 +342,7 @@ def find_offsets(
 
 
 def start_producer() -> Call[ProducerIdentity]:
-    """An identity for an idempotent producer without transactions."""
+    """Request an identity for an idempotent producer without transactions."""
     request = init_producer_id.InitProducerIdRequest(transaction_timeout_ms=2**31 - 1)
 
     def read(answer: init_producer_id.InitProducerIdResponse) -> ProducerIdentity:
@@ -356,7 +357,7 @@ def start_producer() -> Call[ProducerIdentity]:
 def describe_settings(
     resource_type: int, names: Sequence[str]
 ) -> Call[dict[str, describe_configs.DescribeConfigsResult]]:
-    """The settings of topics, brokers or groups, by name."""
+    """Return the settings of topics, brokers or groups, by name."""
     request = describe_configs.DescribeConfigsRequest(
         resources=tuple(
             describe_configs.DescribeConfigsResource(
@@ -375,7 +376,7 @@ def describe_settings(
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """The partitions grouped by topic, as requests want them."""
+    """Return the partitions grouped by topic, the form that requests need."""
     topics: dict[str, list[TopicPartition]] = {}
     for at in partitions:
         topics.setdefault(at.topic, []).append(at)

@@ -1,13 +1,15 @@
-"""`Cluster`: finds brokers, leaders and the controller, and makes calls to them until they succeed.
+"""`Cluster`: finds brokers, leaders and the controller, and retries calls until they succeed.
 
-It starts from the bootstrap addresses and learns the rest from Metadata. What it learnt is kept
-until a call fails; then it is forgotten, learnt again, and the call is repeated if `client.retries`
-allows it, until the time is over. A first contact is not repeated unless it is asked for: when no
-bootstrap address answers, a person is told at once, because it is most often a wrong address or no
-broker at all; a job that outlives a restart of the broker asks for it.
+It starts from the bootstrap addresses and fetches the rest with Metadata. It caches the metadata
+until a call fails. Then it fetches the metadata again, and retries the call if `client.retries`
+allows it, until the time is over.
 
-However many topics and partitions are meant, there is one Metadata call for all that is not known,
-and one call for each leader; calls to several brokers are under way at the same time.
+By default the first contact is not retried. When no bootstrap address answers, the caller gets the
+error immediately, because the address is most often wrong or no broker runs. A job that outlives a
+restart of the broker enables the retry.
+
+For any number of topics and partitions there is one Metadata call for everything unknown, and one
+call for each leader. Calls to several brokers are in flight at the same time.
 
 It belongs to one thread. It is not a producer or a consumer; `topic_writer` and `topic_reader` are.
 """
@@ -48,10 +50,11 @@ from penstock.protocol.messages.metadata import MetadataResponse, MetadataRespon
 
 TIMEOUT_SECONDS_DEFAULT: Final = 30.0
 TOPIC_APPEARANCE_SECONDS_MAX: Final = 5.0
-"""How long a topic may take to appear: Kafka answers for a new one before it has a leader."""
+"""How long a new topic may take to appear: Kafka answers a creation before the topic has a
+leader."""
 
 GROUPS_PER_REQUEST: Final = 500
-"""Whose settings are asked for at once: names may be long, and a request has a bound."""
+"""Groups in one request for settings: names may be long, and the size of a request is bounded."""
 
 Result = TypeVar("Result")
 
@@ -70,7 +73,7 @@ class Cluster:
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`timeout_seconds` is for a call with all its repetitions, the other for one of them."""
+        """`timeout_seconds` bounds a call with all its retries, the other timeout one request."""
         assert bootstrap
         self._bootstrap = tuple(bootstrap)
         self._connect = connect
@@ -84,17 +87,17 @@ class Cluster:
 
     @property
     def clock(self) -> Clock:
-        """The clock that deadlines are measured with."""
+        """Return the clock that measures deadlines."""
         return self._clock
 
     @property
     def timeout_ms(self) -> int:
-        """The time a broker may take: a little less than ours, so that its answer still comes."""
+        """Return the timeout for a broker: a little below ours, so that its answer arrives."""
         return round(self._request_timeout_seconds * 900)
 
     @property
     def deadline_seconds(self) -> float:
-        """When a call that begins now, with all its repetitions, is given up."""
+        """Return the deadline of a call that starts now, with all its retries."""
         return self._clock.monotonic() + self._timeout_seconds
 
     def close(self) -> None:
@@ -115,28 +118,31 @@ class Cluster:
     # --- Topics and brokers ---
 
     def all_topics(self) -> list[MetadataResponseTopic]:
-        """Every topic of the cluster, by name."""
+        """Return every topic of the cluster, sorted by name."""
         response = self.repeat(lambda: self._learn(None), repeatable=True)
         return sorted(response.topics, key=lambda topic: topic.name or "")
 
     def topics(self, names: Iterable[str]) -> list[MetadataResponseTopic]:
-        """These topics; one that does not exist has its error code."""
+        """Return these topics; a topic that does not exist has its error code."""
         wanted = list(names)
         return list(self.repeat(lambda: self._learn(wanted), repeatable=True).topics)
 
     def describe(self, names: Iterable[str] | None) -> dict[str, TopicDescription]:
-        """These topics, or all, by name, as of now, by one request; one not there is absent."""
+        """Return the current state of these or all topics by name; missing topics are absent.
+
+        Sends one request.
+        """
         wanted = None if names is None else list(names)
         return self.repeat(lambda: present_topics(self._learn(wanted)), repeatable=True)
 
     def topic(self, name: str, *, auto_create: bool = False) -> MetadataResponseTopic:
-        """One topic whose partitions all have leaders; waits for one that is being created."""
+        """Return a topic whose partitions all have leaders; wait for a topic in creation."""
         return self.repeat(
             lambda: self._ready_topic(name, auto_create=auto_create), repeatable=True
         )
 
     def partitions_of(self, name: str, wanted: Sequence[int] = ()) -> list[TopicPartition]:
-        """The partitions of a topic, or those of them that are wanted."""
+        """Return the partitions of a topic, or only the wanted ones."""
         known = sorted(part.partition_index for part in self.topic(name).partitions)
         missing = [partition for partition in wanted if partition not in known]
         if missing:
@@ -146,12 +152,12 @@ class Cluster:
         return [TopicPartition(name, partition) for partition in (sorted(set(wanted)) or known)]
 
     def brokers(self) -> dict[int, Address]:
-        """Every broker by its id, as of now."""
+        """Return the current brokers by id."""
         self.repeat(lambda: self._learn([]), repeatable=True)
         return dict(self._view.brokers)
 
     def cluster_id(self) -> str:
-        """The id that the cluster was given when it was made; empty from very old brokers."""
+        """Return the id that the cluster got at its creation; empty from very old brokers."""
         if self._view.cluster_id is None:
             self.repeat(lambda: self._learn([]), repeatable=True)
         return self._view.cluster_id or ""
@@ -159,13 +165,13 @@ class Cluster:
     def topic_configs(
         self, names: Sequence[str]
     ) -> dict[str, describe_configs.DescribeConfigsResult]:
-        """The settings of topics, by topic."""
+        """Return the settings of topics, by topic."""
         return self._settings(calls.TOPIC_RESOURCE, names)
 
     def group_configs(
         self, names: Sequence[str]
     ) -> dict[str, describe_configs.DescribeConfigsResult]:
-        """The settings of groups, by group; a broker from before Kafka 4 has an error for each."""
+        """Return the settings by group; brokers before Kafka 4 return an error for each group."""
         found: dict[str, describe_configs.DescribeConfigsResult] = {}
         for start in range(0, len(names), GROUPS_PER_REQUEST):
             some = names[start : start + GROUPS_PER_REQUEST]
@@ -173,7 +179,7 @@ class Cluster:
         return found
 
     def broker_configs(self, broker_id: int) -> describe_configs.DescribeConfigsResult:
-        """The settings of a broker, which nobody else knows."""
+        """Return the settings of a broker; only that broker knows them."""
         call = calls.describe_settings(calls.BROKER_RESOURCE, [str(broker_id)])
 
         def attempt() -> dict[str, describe_configs.DescribeConfigsResult]:
@@ -188,47 +194,47 @@ class Cluster:
         return self.repeat(lambda: self.anywhere(call), repeatable=True)
 
     def create_topic(self, topic: NewTopic) -> None:
-        """Create a topic, or raise what the controller answered."""
+        """Create a topic, or raise the controller's error."""
         self._change(topic.name, calls.create([topic], self.timeout_ms), repeatable=False)
 
     def add_partitions(self, name: str, count: int) -> None:
-        """Give a topic so many partitions, or raise what the controller answered."""
+        """Increase a topic to `count` partitions, or raise the controller's error."""
         call = calls.add_partitions(name, count, self.timeout_ms)
         self._change(name, call, repeatable=False)
 
     def configure_topic(self, name: str, values: Mapping[str, str | None]) -> None:
-        """Set settings of a topic, or raise what was answered; None is for the default."""
+        """Change settings of a topic, or raise the broker's error; None resets to the default."""
         self._configure(calls.TOPIC_RESOURCE, name, values)
 
     def configure_group(self, name: str, values: Mapping[str, str | None]) -> None:
-        """Set settings of a group, or raise what was answered; None is for the default."""
+        """Change settings of a group, or raise the broker's error; None resets to the default."""
         self._configure(calls.GROUP_RESOURCE, name, values)
 
     def _configure(self, resource_type: int, name: str, values: Mapping[str, str | None]) -> None:
-        # To set the same value twice is to set it once.
+        # Setting the same value twice has the same effect as once.
         self._change(name, calls.configure(resource_type, name, values), repeatable=True)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, or raise what the controller answered."""
+        """Delete a topic, or raise the controller's error."""
         self._change(name, calls.delete([name], self.timeout_ms), repeatable=False)
 
     def start_producer(self) -> calls.ProducerIdentity:
-        """An identity for an idempotent producer; taking two costs nothing."""
+        """Return an identity for an idempotent producer; a second identity costs nothing."""
         return self.repeat(lambda: self.anywhere(calls.start_producer()), repeatable=True)
 
     # --- Calls by leader ---
 
     def find_offsets(self, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset at or after each time; -1 where there is none."""
+        """Return the first offset at or after each time; -1 where there is none."""
         found = self.look_up_offsets(timestamps, is_read_committed=False)
         return {at: one.offset for at, one in found.items()}
 
     def look_up_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, is_read_committed: bool
     ) -> dict[TopicPartition, FoundOffset]:
-        """The first offset at or after each time, or an end of the log (`calls.LATEST_TIMESTAMP`).
+        """Return the first offset at or after each time, or an end (`calls.LATEST_TIMESTAMP`).
 
-        One call for each leader. For who reads committed records the log ends at its last stable
+        Sends one call for each leader. With `is_read_committed` the log ends at its last stable
         offset.
         """
         look_up = OffsetLookUp(timestamps, is_read_committed=is_read_committed)
@@ -241,7 +247,7 @@ class Cluster:
         return self.repeat(attempt, repeatable=True)
 
     def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Leader]:
-        """Who leads these partitions, as far as is known; what is not known is learnt first."""
+        """Return the leaders of these partitions; fetch the metadata of unknown topics first."""
         wanted = list(partitions)
         unknown = self._view.unknown_topics(wanted)
         if unknown:
@@ -251,32 +257,32 @@ class Cluster:
     def by_leader(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[Address, list[TopicPartition]]:
-        """The partitions grouped by the broker that leads them; learns what is not known."""
+        """Return the partitions grouped by leader; fetch the metadata of unknown topics first."""
         grouped: dict[Address, list[TopicPartition]] = {}
         for at, leader in self.leaders(partitions).items():
             grouped.setdefault(leader.address, []).append(at)
         return grouped
 
     def forget_leaders(self) -> None:
-        """What is known of topics proved wrong: it is learnt anew when it is next needed."""
+        """Discard the cached topics, which proved wrong; the next use fetches them again."""
         self._view.forget_topics()
 
     def known_topic(self, name: str) -> TopicDescription | None:
-        """A topic as it was last learnt; None when it is not known or was forgotten."""
+        """Return the cached topic; None when it is unknown or was discarded."""
         return self._view.topic(name)
 
-    # --- Who is asked ---
+    # --- Calls to brokers ---
 
     def start(self, address: Address, call: Call[Result]) -> Started[Result]:
         """Send one call to one broker without waiting for its answer."""
         return self._pool.start(address, call)
 
     def at(self, address: Address, call: Call[Result]) -> Result:
-        """Make one call to one broker. A connection that failed is not used again."""
+        """Send one call to one broker. A failed connection is not used again."""
         return self._pool.start(address, call).result()
 
     def at_each(self, asked: Mapping[Address, Call[Result]]) -> Iterator[Result]:
-        """Make a call to each of these brokers, all at once; the results in their order."""
+        """Send a call to each broker concurrently; return the results in the same order."""
         under_way: list[Started[Result]] = []
         try:
             under_way.extend(self._pool.start(address, call) for address, call in asked.items())
@@ -287,7 +293,7 @@ class Cluster:
                 one.forget()
 
     def anywhere(self, call: Call[Result]) -> Result:
-        """Ask the first broker that can be reached: those known, then the bootstrap addresses."""
+        """Send the call to the first reachable broker: known brokers, then bootstrap addresses."""
         problems: list[BrokerUnreachableError] = []
         for address in self._view.candidates(self._bootstrap):
             try:
@@ -297,7 +303,7 @@ class Cluster:
         raise join_unreachable(problems)
 
     def repeat(self, attempt: Callable[[], Result], *, repeatable: bool) -> Result:
-        """Make an attempt until it succeeds, must not be repeated, or the time is over."""
+        """Retry an attempt until it succeeds, its error is not retriable, or the time is over."""
         pauses = Pauses(self.deadline_seconds)
         while True:
             try:
@@ -315,11 +321,11 @@ class Cluster:
     def repeat_doubting(
         self, attempt: Callable[[], Result], *doubted: type[PenstockError]
     ) -> Result:
-        """As `repeat` for what only reads; these errors are believed after `LOOKS_MAX` of them.
+        """Like `repeat` for reads; the `doubted` errors are raised only after `LOOKS_MAX` of them.
 
-        For what a broker that has not caught up says by mistake: that a topic is not there, or is
-        another one. Each look is at another broker, one that succeeds is enough, and of errors the
-        last is told.
+        A broker that is not up to date may report by mistake that a topic does not exist or has
+        another id. Each attempt uses another broker. One success is enough; if all fail, the last
+        error is raised.
         """
         pauses = Pauses(self.deadline_seconds)
         looks_left = LOOKS_MAX
@@ -335,7 +341,10 @@ class Cluster:
             self._sleep(pause)
 
     def _at_controller(self, call: Call[Result]) -> Result:
-        """Ask the controller. With KRaft any broker forwards, and names itself or a random one."""
+        """Send the call to the controller.
+
+        With KRaft any broker forwards the call, and names itself or a random broker as controller.
+        """
         self._learn([])
         address = self._view.controller()
         return self.anywhere(call) if address is None else self.at(address, call)
@@ -352,7 +361,7 @@ class Cluster:
         """Return the error for an address that no connection could be opened to."""
         return self._view.unreachable(address, self._bootstrap, error)
 
-    # --- What is known ---
+    # --- Metadata ---
 
     def _learn(self, names: Iterable[str] | None, *, auto_create: bool = False) -> MetadataResponse:
         response = self.anywhere(calls.describe_brokers(names, auto_create=auto_create))
@@ -379,7 +388,7 @@ class Cluster:
     def _change(
         self, name: str, call: "Call[tuple[_ChangeResult, ...]]", *, repeatable: bool
     ) -> None:
-        """Ask the controller for a change of one topic, or raise what it answered."""
+        """Send a change of one topic to the controller, or raise the controller's error."""
 
         def attempt() -> None:
             for result in self._at_controller(call):
@@ -392,7 +401,7 @@ class Cluster:
 
 
 class _ChangeResult(Protocol):
-    """What the answers to changes of topics have in common."""
+    """The common fields of the answers to topic changes."""
 
     @property
     def error_code(self) -> ErrorCode: ...

@@ -1,8 +1,8 @@
-"""`ClusterView`: what a client knows of brokers, topics and leaders, as Metadata told it (pure).
+"""`ClusterView`: a client's knowledge of brokers, topics and leaders, from Metadata (pure).
 
-Both clusters, the blocking and the asyncio one, keep what they know here and decide with it. It is
-as true as the last answer: who finds that it is not forgets the topics and learns again. It does
-NOT ask anybody.
+The blocking and the asyncio cluster both keep their metadata here and decide with it. It is as
+accurate as the last answer. When the owner finds an error in it, the owner discards the topics and
+fetches them again. It does NOT send requests.
 """
 
 import uuid
@@ -23,7 +23,7 @@ from penstock.protocol.messages.metadata import MetadataResponse, MetadataRespon
 
 
 class PartitionDescription(NamedTuple):
-    """Who leads a partition, and since which epoch; -1 when nobody does or it is not told."""
+    """A partition's leader and its epoch; -1 when there is no leader or it is unknown."""
 
     leader_id: int
     leader_epoch: int
@@ -35,20 +35,20 @@ class TopicDescription:
 
     name: str
     topic_id: uuid.UUID | None
-    """None from a broker that is older than topic ids."""
+    """None from a broker without topic ids (older versions)."""
     is_internal: bool
     partitions: dict[int, PartitionDescription]
 
 
 class Leader(NamedTuple):
-    """The broker that leads a partition, and the epoch in which it does."""
+    """The broker that leads a partition, and its leader epoch."""
 
     address: Address
     leader_epoch: int
 
 
 class ClusterView:
-    """What is known of one cluster."""
+    """The known metadata of one cluster."""
 
     def __init__(self) -> None:
         self.brokers: dict[int, Address] = {}
@@ -56,12 +56,13 @@ class ClusterView:
         self.cluster_id: str | None = None
         self._topics: dict[str, TopicDescription] = {}
         self._turn = 0
-        """How often what a broker had told proved wrong."""
+        """How often a broker's metadata proved wrong."""
 
     def learn(self, response: MetadataResponse) -> None:
-        """Take over what a broker answered. Topics that it has trouble with stay unknown."""
+        """Store a broker's answer. Topics with an error stay unknown."""
         found = {one.node_id: Address(one.host, one.port) for one in response.brokers}
-        # In one order, whoever answers: taking turns would else miss some of them.
+        # Sort by id, so that the order is the same for every answer. Otherwise the rotation would
+        # skip brokers.
         self.brokers = dict(sorted(found.items()))
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id
@@ -70,30 +71,30 @@ class ClusterView:
                 self._topics[topic.name] = described(topic)
 
     def forget_topics(self) -> None:
-        """What was known of leaders may be wrong; the next to be asked is another broker."""
+        """Discard all topics: leaders may be wrong. The next request goes to another broker."""
         self._topics.clear()
         self._turn += 1
 
     def forget_topic(self, name: str) -> None:
-        """This topic was changed."""
+        """Discard a topic that was changed."""
         self._topics.pop(name, None)
 
     def topic(self, name: str) -> TopicDescription | None:
-        """A topic, if it is known."""
+        """Return a topic, or None if it is unknown."""
         return self._topics.get(name)
 
     def unknown_topics(self, partitions: Iterable[TopicPartition]) -> list[str]:
-        """The topics of these partitions that must be learnt first."""
+        """Return the topics of these partitions whose metadata is not known."""
         return [name for name in {at.topic: None for at in partitions} if name not in self._topics]
 
     def controller(self) -> Address | None:
-        """The controller's address, if it is known."""
+        """Return the controller's address, or None if it is unknown."""
         return self.brokers.get(self.controller_id)
 
     def candidates(self, bootstrap: Iterable[Address]) -> list[Address]:
-        """Whom to ask what everybody knows: those known, then the bootstrap addresses.
+        """Return the brokers for a general request: known brokers, then the bootstrap addresses.
 
-        The known ones take turns: a broker that has not caught up would say the same again.
+        The known brokers rotate: a broker that is not up to date would send the same answer again.
         """
         known = list(self.brokers.values())
         first = self._turn % len(known) if known else 0
@@ -102,10 +103,11 @@ class ClusterView:
     def unreachable(
         self, address: Address, bootstrap: Sequence[Address], error: BrokerUnreachableError
     ) -> BrokerUnreachableError:
-        """Return the error for this address, which says so when a broker named the address.
+        """Return the error for this address; it says if a broker advertised the address.
 
-        A client reaches the bootstrap address and is sent to one that it cannot reach: the most
-        frequent mistake of a setup, and nobody finds it who is told of the second address only.
+        The client reaches the bootstrap address, but not the advertised address. This is the most
+        frequent setup mistake, and an error that names only the second address does not help to
+        find it.
         """
         broker_id = next((id_ for id_, known in self.brokers.items() if known == address), None)
         if broker_id is None or address in bootstrap:
@@ -119,7 +121,7 @@ class ClusterView:
         )
 
     def leader(self, at: TopicPartition) -> Leader:
-        """Who leads a partition; an error that is worth repeating when that is not known now."""
+        """Return the leader of a partition; raise a retriable error when it is not known now."""
         topic = self._topics.get(at.topic)
         partition = None if topic is None else topic.partitions.get(at.partition)
         if topic is not None and partition is None:
@@ -132,9 +134,9 @@ class ClusterView:
 
 
 def join_unreachable(problems: Sequence[BrokerUnreachableError]) -> BrokerUnreachableError:
-    """Return one error for all addresses that were tried, with the first hint that there is.
+    """Return one error for all tried addresses, with the first hint.
 
-    The bootstrap addresses are among them, so an advertised address is not to blame.
+    The bootstrap addresses are among them, so an advertised address is not the cause.
     """
     plain = [
         one.unreachable if isinstance(one, AdvertisedAddressError) else one for one in problems
@@ -144,7 +146,7 @@ def join_unreachable(problems: Sequence[BrokerUnreachableError]) -> BrokerUnreac
 
 
 def described(topic: MetadataResponseTopic) -> TopicDescription:
-    """The description of a topic that has no error."""
+    """Return the description of a topic without an error."""
     assert topic.name is not None
     return TopicDescription(
         topic.name,
@@ -158,9 +160,9 @@ def described(topic: MetadataResponseTopic) -> TopicDescription:
 
 
 def present_topics(response: MetadataResponse) -> dict[str, TopicDescription]:
-    """The topics of an answer by name; one that does not exist is absent, other errors are raised.
+    """Return the topics of an answer by name; missing topics are absent, other errors are raised.
 
-    A partition without a leader is in it, with leader -1.
+    A partition without a leader is included, with leader -1.
     """
     found: dict[str, TopicDescription] = {}
     for topic in response.topics:
@@ -181,7 +183,7 @@ def check_topics(response: MetadataResponse) -> None:
 
 
 def topic_problem(topic: MetadataResponseTopic) -> ErrorCode:
-    """The first reason why a topic cannot be used as a whole; NONE when it can."""
+    """Return the first error of a topic or its partitions; NONE when the topic can be used."""
     codes = [topic.error_code, *(part.error_code for part in topic.partitions)]
     problem = next((code for code in codes if code != ErrorCode.NONE), ErrorCode.NONE)
     if problem == ErrorCode.NONE and not topic.partitions:

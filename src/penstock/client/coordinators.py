@@ -1,9 +1,10 @@
-"""`Coordinators`: who coordinates a group or a transactional id, and calls to whoever that is.
+"""`Coordinators`: the coordinators of groups or transactional ids, and calls to them.
 
-A coordinator is found by FindCoordinator and remembered. When a call to it fails, it is forgotten
-and found again, and the call is repeated if `client.retries` allows it. Finding is always repeated
-while the cluster says that the coordinator is not there yet: the first question makes the cluster
-create its internal topic, which takes a moment. It is NOT shared between threads.
+FindCoordinator finds a coordinator, and the result is cached. When a call to the coordinator fails,
+it is discarded and found again, and the call is retried if `client.retries` allows it. The search
+is always retried while the cluster reports that the coordinator is not available yet: the first
+request makes the cluster create its internal topic, which needs a moment. It is NOT shared between
+threads.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ Result = TypeVar("Result")
 
 
 class CoordinatorKind(IntEnum):
-    """What is coordinated; the value is the key type on the wire."""
+    """The type of coordinator; the value is the key type on the wire."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -46,7 +47,7 @@ class Coordinator(NamedTuple):
 
 
 class Coordinators:
-    """The coordinators of one kind, as far as they are known."""
+    """The known coordinators of one kind."""
 
     def __init__(self, cluster: Cluster, kind: CoordinatorKind) -> None:
         self._cluster = cluster
@@ -55,13 +56,13 @@ class Coordinators:
         self._knows_brokers = False
 
     def remember(self, key: str, coordinator: Coordinator) -> None:
-        """Learn from elsewhere who coordinates a key: a list of groups says it by the way."""
+        """Store the coordinator of a key from another source, such as a list of groups."""
         self._known[key] = coordinator
 
     def find(self, key: str) -> Coordinator:
-        """Who coordinates this group or transactional id."""
+        """Return the coordinator of this group or transactional id."""
         if key not in self._known:
-            if not self._knows_brokers:  # a cluster whose brokers are known is asked repeatedly
+            if not self._knows_brokers:  # only requests with known brokers are retried
                 self._cluster.brokers()
                 self._knows_brokers = True
             self._known[key] = self._cluster.repeat(
@@ -71,7 +72,7 @@ class Coordinators:
         return self._known[key]
 
     def ask(self, key: str, call: Call[Result], *, repeatable: bool) -> Result:
-        """Make one call to the coordinator of this key."""
+        """Send one call to the coordinator of this key."""
 
         def attempt() -> Result:
             coordinator = self.find(key)
@@ -84,13 +85,13 @@ class Coordinators:
         return self._cluster.repeat(attempt, repeatable=repeatable)
 
     def find_all(self, keys: Iterable[str]) -> dict[str, Coordinator]:
-        """Who coordinates each of these, by one question for all that are not known."""
+        """Return the coordinator of each key, with one request for all unknown keys."""
         wanted = list(keys)
         missing = [key for key in wanted if key not in self._known]
         for position in range(0, len(missing), KEYS_PER_QUESTION_MAX):
             some = missing[position : position + KEYS_PER_QUESTION_MAX]
             if len(some) == 1:
-                self.find(some[0])  # brokers of old know this question only
+                self.find(some[0])  # old brokers support only this request
             else:
                 self._known.update(self._found(find_all(self._kind, some)))
         return {key: self._known[key] for key in wanted}
@@ -98,9 +99,9 @@ class Coordinators:
     def ask_each(
         self, calls: Mapping[str, Call[Result]], *, repeatable: bool
     ) -> dict[str, Result | BrokerAnswerError]:
-        """Make a call to the coordinator of each key, all under way at once.
+        """Send a call to the coordinator of each key, all in flight at once.
 
-        An error code that cannot be repeated is the result of its key; the others go on.
+        A non-retriable error code is the result of its key; the other calls continue.
         """
         results: dict[str, Result | BrokerAnswerError] = {}
 
@@ -130,7 +131,7 @@ class Coordinators:
         return results
 
     def forget(self, key: str) -> None:
-        """What was known of this key proved wrong: it is found anew when it is next needed."""
+        """Discard the coordinator of this key, which proved wrong; the next use finds it again."""
         self._known.pop(key, None)
 
     def _found(self, question: Call[dict[str, Coordinator]]) -> dict[str, Coordinator]:
@@ -142,7 +143,7 @@ class Coordinators:
 
 
 def find_all(kind: CoordinatorKind, keys: Sequence[str]) -> Call[dict[str, Coordinator]]:
-    """Ask any broker who coordinates these keys; versions since 4 (Kafka 3.0) know many keys."""
+    """Find the coordinators of these keys at any broker; needs version 4 or later (Kafka 3.0)."""
     request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=tuple(keys))
 
     def read(answer: FindCoordinatorResponse) -> dict[str, Coordinator]:
@@ -159,7 +160,7 @@ def find_all(kind: CoordinatorKind, keys: Sequence[str]) -> Call[dict[str, Coord
 
 
 def find(kind: CoordinatorKind, key: str) -> Call[Coordinator]:
-    """Ask any broker who coordinates this key; versions since 4 know many keys, older ones one."""
+    """Find the coordinator of this key at any broker; before version 4 a request has one key."""
     request = FindCoordinatorRequest(key_type=kind.value, coordinator_keys=(key,))
 
     def read(answer: FindCoordinatorResponse) -> Coordinator:

@@ -1,7 +1,8 @@
-"""Where leader epochs end in the logs of now: one OffsetForLeaderEpoch for each leader.
+"""End offsets of leader epochs in the current logs: one OffsetForLeaderEpoch per leader.
 
-A reader that has read up to an offset, in records of some epoch, asks whether that epoch still
-reaches there. If it ends earlier, the log was truncated and what was read is gone (KIP-320).
+A reader knows the offset that it has read up to, and the epoch of those records. It asks whether
+that epoch still reaches this offset. If the epoch ends earlier, the log was truncated and the
+records that were read are gone (KIP-320).
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from penstock.protocol.messages import offset_for_leader_epoch
 def find_epoch_ends(
     cluster: Cluster, epochs: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The offset behind the last record of each epoch or an older one; -1 if it is not known."""
+    """Return the end offset of each epoch, or of an older one; -1 if it is unknown."""
     found: dict[TopicPartition, int] = {}
 
     def attempt() -> None:
@@ -40,7 +41,7 @@ def find_epoch_ends(
 def ask_epoch_ends(
     epochs: Mapping[TopicPartition, tuple[int, int]],
 ) -> Call[dict[TopicPartition, offset_for_leader_epoch.EpochEndOffset]]:
-    """Where epochs end; with each the epoch that the leader is known to have now."""
+    """Request the ends of epochs; each pair is the epoch and the leader's current epoch."""
     request = offset_for_leader_epoch.OffsetForLeaderEpochRequest(
         replica_id=NO_REPLICA,
         topics=tuple(

@@ -1,8 +1,8 @@
-"""How many bytes the logs of partitions take: one DescribeLogDirs for each leader.
+"""Log sizes of partitions in bytes: one DescribeLogDirs for each leader.
 
-The sizes are those of the segment files of the leader's replica, as stored. They are for estimates:
-what is in tiered storage is not counted, and a broker that may not or cannot tell is left out
-instead of failing whoever only wanted to plan better.
+A size is the sum of the segment files of the leader's replica, as stored. The sizes are for
+estimates. Data in tiered storage is not counted. A broker that may not or cannot report sizes is
+left out, so that the caller's planning does not fail.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,13 +22,13 @@ CANNOT_TELL = frozenset(
         ErrorCode.INVALID_REQUEST,
     }
 )
-"""Codes of a broker that does not tell sizes to this client at all."""
+"""Error codes of a broker that does not report sizes to this client at all."""
 
 
 def find_log_sizes(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Bytes by partition; those of brokers that do not tell are absent."""
+    """Return bytes by partition; partitions of brokers that do not report sizes are absent."""
     wanted = list(partitions)
 
     def attempt() -> dict[TopicPartition, int]:
@@ -45,7 +45,7 @@ def find_log_sizes(
 
 
 def describe_sizes(partitions: Sequence[TopicPartition]) -> Call[dict[TopicPartition, int]]:
-    """The sizes of these partitions on the broker that is asked."""
+    """Request the sizes of these partitions on one broker."""
     request = describe_log_dirs.DescribeLogDirsRequest(
         topics=tuple(
             describe_log_dirs.DescribableLogDirTopic(

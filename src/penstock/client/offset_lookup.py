@@ -1,7 +1,8 @@
-"""`OffsetLookUp`: which offsets are still to be asked for, from whom, and what is known (pure).
+"""`OffsetLookUp`: the open requests, their leaders and the results of an offset look-up (pure).
 
-Both clusters look up offsets with it: ask each leader once for all its partitions, keep what is
-answered, and ask again only for what failed. It does NOT ask and does not decide how often.
+Both clusters look up offsets with it. They send each leader one request for all its partitions,
+keep the results, and retry only the failed partitions. It does NOT send requests and does not
+decide how often to retry.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ Answers = dict[TopicPartition, ListOffsetsPartitionResponse]
 
 
 class FoundOffset(NamedTuple):
-    """What a leader answers when it is asked for an offset by time; -1 for what there is not."""
+    """A leader's answer to an offset request by time; -1 for a missing value."""
 
     offset: int
     leader_epoch: int
@@ -27,7 +28,7 @@ class FoundOffset(NamedTuple):
 
 
 class OffsetLookUp:
-    """One look-up, until everything is found."""
+    """One look-up, until all offsets are found."""
 
     def __init__(
         self, timestamps: Mapping[TopicPartition, int], *, is_read_committed: bool
@@ -38,11 +39,11 @@ class OffsetLookUp:
         self._problems: dict[TopicPartition, ErrorCode] = {}
 
     def missing(self) -> list[TopicPartition]:
-        """The partitions that are still to be asked for."""
+        """Return the partitions that have no result yet."""
         return [at for at in self._timestamps if at not in self._found]
 
     def ask(self, leaders: Mapping[TopicPartition, Leader]) -> dict[Address, Call[Answers]]:
-        """One call for each of the leaders of what is missing."""
+        """Return one call for each leader of the missing partitions."""
         self._problems.clear()
         grouped: dict[Address, dict[TopicPartition, int]] = {}
         for at in self.missing():
@@ -56,7 +57,7 @@ class OffsetLookUp:
         }
 
     def take(self, answers: Answers) -> None:
-        """Keep what one leader answered."""
+        """Store the answers of one leader."""
         for at, one in answers.items():
             if one.error_code == ErrorCode.NONE:
                 self._found[at] = FoundOffset(one.offset, one.leader_epoch, one.timestamp)
@@ -64,7 +65,7 @@ class OffsetLookUp:
                 self._problems[at] = one.error_code
 
     def result(self) -> dict[TopicPartition, FoundOffset]:
-        """Everything; `BrokerAnswerError` while something is missing."""
+        """Return all results; raise `BrokerAnswerError` while a partition is missing."""
         for at in self.missing():
             raise_error(self._problems.get(at, ErrorCode.NONE), None, str(at))
             raise_error(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer leaves it out", str(at))

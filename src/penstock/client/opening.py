@@ -1,7 +1,7 @@
 """`open_cluster`: a cluster from options, over blocking connections.
 
-Made for jobs: a first contact is repeated like every other call, because a job outlives the restart
-of a broker. The command line tells a person at once, and opens its own.
+It is for jobs: the first contact is retried like every other call, because a job outlives the
+restart of a broker. The command line reports the error immediately, and opens its own cluster.
 """
 
 from penstock.client.cluster import Cluster
@@ -11,7 +11,7 @@ from penstock.client.transport.options import ClientOptions
 
 
 def open_cluster(options: ClientOptions, *, repeats_first_contact: bool = True) -> Cluster:
-    """The cluster that the options name; nothing is connected until something is asked."""
+    """Return the cluster of these options; the first request opens a connection."""
     request_timeout_seconds = options.request_timeout_ms / 1000
 
     def open_connection(address: Address) -> BlockingConnection:

@@ -1,7 +1,7 @@
 """Calls about quotas as values: plain values in, a `Call` out, as in `client.calls`.
 
-An entity is names by type, `user`, `client-id` or `ip`; a name of None is the default of its type.
-An error of the one entity that a change names is raised. Nothing is retried here.
+An entity maps a type, `user`, `client-id` or `ip`, to a name; the name None is the default of its
+type. An error of the entity that a change names is raised. Nothing is retried here.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def change_quotas(entity: Entity, values: Mapping[str, float | None]) -> Call[No
 
 
 def describe_quotas(filtered: Entity, *, strict: bool = False) -> Call[list[EntityQuotas]]:
-    """The quotas of entities that have these names; strictly: of those that have no others."""
+    """Return the quotas of entities with these names; `strict`: of entities with no others."""
     request = describe_client_quotas.DescribeClientQuotasRequest(
         components=tuple(
             describe_client_quotas.ComponentData(

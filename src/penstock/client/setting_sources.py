@@ -1,4 +1,4 @@
-"""Where the value of a setting comes from, in words, by Kafka's number (pure)."""
+"""The source of a setting's value as text, by Kafka's number (pure)."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,5 +14,5 @@ _SOURCES: Final[Mapping[int, str]] = {
 
 
 def source_text(number: int) -> str:
-    """The words for a source; one that is not known is its number."""
+    """Return the text for a source; an unknown source is its number."""
     return _SOURCES.get(number, str(number))

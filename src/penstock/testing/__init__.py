@@ -1,8 +1,8 @@
 """Public fakes and fixtures, which Penstock's own tests use too.
 
 `Broker` is a broker in this process, with faults on demand, and `AsyncBroker` the same for code on
-an event loop. Names are loaded when they are first used, because pytest imports this package in
-every project that has Penstock installed (`penstock.testing.plugin`).
+an event loop. Names are imported at their first use, because pytest imports this package in every
+project that has Penstock installed (`penstock.testing.plugin`).
 """
 
 from typing import TYPE_CHECKING

@@ -4,9 +4,9 @@
         await run_my_service(broker.bootstrap_server)
         await broker.crash()
 
-The broker itself has its own thread and loop, as `Broker` has. Here every call that may take a
-while runs on a worker thread, so that the caller's loop continues meanwhile: test and tested code
-mostly share that loop. `AsyncBroker.of(broker)` returns this interface for a running broker.
+The broker itself has its own thread and loop, like `Broker`. Here every slow call runs on a worker
+thread, so that the caller's loop continues meanwhile: test and tested code mostly share that loop.
+`AsyncBroker.of(broker)` returns this interface for a running broker.
 
 It is for asyncio; under trio use `Broker` on a thread.
 """
@@ -42,14 +42,14 @@ class AsyncBroker:
 
     @classmethod
     def of(cls, broker: Broker) -> "AsyncBroker":
-        """This interface for a running broker, which its starter must stop."""
+        """Return this interface for a running broker, which its starter must stop."""
         face = cls.__new__(cls)
         face.broker = broker
         return face
 
     @property
     def bootstrap_server(self) -> str:
-        """The value for a client's `bootstrap.servers`."""
+        """Return the value for a client's `bootstrap.servers`."""
         return self.broker.bootstrap_server
 
     async def start(self) -> None:

@@ -7,8 +7,8 @@
         broker.restart()
         assert [record.value for record in broker.records("orders")] == ["paid"]
 
-It runs on an event loop of its own in a thread of its own, so that blocking clients and any loop of
-the caller's work beside it. Data is in memory and gone at the end, unless a directory is given. It
+It runs on its own event loop in its own thread, so that blocking clients and any loop of the caller
+work beside it. Data is in memory and gone at the end, unless a directory is given. It
 uses a real socket: code that works here works with `penstock serve`. Code that has a loop already
 can use `penstock.BrokerServer` in it directly.
 
@@ -53,11 +53,11 @@ class Broker:
         data_dir: str | PurePath | None = None,
         filesystem: FileSystem | None = None,
     ) -> None:
-        """Uses `settings` if given; else memory or `data_dir`, on a free port.
+        """Use `settings` if given; else memory or `data_dir`, on a free port.
 
         There is an admin port only when the settings name one (`admin.port`), and a group's first
         rebalance waits only when they set `groups.initial_rebalance_delay_ms`. A `filesystem`, such
-        as a `FaultyDisk`, stands in for the disk of the logs.
+        as a `FaultyDisk`, replaces the disk of the logs.
         """
         if settings is None:
             settings = (
@@ -85,18 +85,18 @@ class Broker:
 
     @property
     def bootstrap_server(self) -> str:
-        """The value for a client's `bootstrap.servers`; the same after a crash and a restart."""
+        """Return the value for a client's `bootstrap.servers`; the same after crash and restart."""
         return f"{self.host}:{self.port}"
 
     @property
     def host(self) -> str:
-        """The address that clients connect to."""
+        """Return the address that clients connect to."""
         self._check_started()
         return self._host
 
     @property
     def port(self) -> int:
-        """The port that clients connect to."""
+        """Return the port that clients connect to."""
         self._check_started()
         return self._port
 
@@ -107,21 +107,21 @@ class Broker:
 
     @property
     def admin_port(self) -> int | None:
-        """The port of metrics, health and the REST API; None when there is none."""
+        """Return the port of metrics, health and the REST API; None when there is none."""
         return self._last_server().admin_port
 
     def metrics(self) -> Mapping[str, float]:
-        """Every metric now, by name; the last values of a broker that is down."""
+        """Return every metric now, by name; the last values of a broker that is down."""
         return self._last_server().metrics()
 
     def collect_metrics(self) -> list[Collected]:
-        """Every metric now, with its description for an exporter."""
+        """Return every metric now, with its description for an exporter."""
         return self._last_server().collect_metrics()
 
     # --- Life ---
 
     def start(self) -> None:
-        """Start, and return when the broker answers; raises its error."""
+        """Start, and return when the broker answers; raise its error."""
         with self._turn:
             if self._run is not None or self._is_ended or self._port:
                 raise RuntimeError("a Broker is started once; restart() starts it again")
@@ -133,7 +133,7 @@ class Broker:
                 raise
 
     def stop(self) -> None:
-        """Finish accepted requests and stop; raises an error of the broker."""
+        """Finish accepted requests and stop; raise an error of the broker."""
         with self._turn:
             run, self._run = self._run, None
             try:
@@ -208,7 +208,7 @@ class Broker:
         self._set_line(None)
 
     def disk_full(self) -> None:
-        """Let every write fail because the disk is full; reads work. It stays so over a restart."""
+        """Let every write fail because the disk is full; reads work. A restart does not end it."""
         self._disk.is_full = True
 
     def disk_free(self) -> None:
@@ -259,7 +259,7 @@ class Broker:
     def create_topic(
         self, topic: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic; raises if one of this name exists."""
+        """Create a topic; raise if one of this name exists."""
         from penstock.testing.topic_records import create_topic
 
         create_topic(self.bootstrap_server, topic, partitions, configs or {})
@@ -286,10 +286,10 @@ class Broker:
         partitions: Sequence[int] = (),
         committed: bool = True,
     ) -> "list[TopicRecord]":
-        """The records of a topic by partition and offset; with `count`, waits for that many.
+        """Return a topic's records by partition and offset; with `count`, wait for that number.
 
-        Fewer in that time is an `AssertionError` that shows what arrived. Records of open and
-        aborted transactions are left out unless `committed` is false.
+        If fewer records arrive in time, raise an `AssertionError` that shows the records that
+        arrived. Records of open and aborted transactions are left out unless `committed` is false.
         """
         from penstock.testing.topic_records import arrived_records
 
@@ -334,7 +334,7 @@ class Broker:
         self._let_port_go()
 
     def _stop(self, run: BrokerRun) -> None:
-        """Stop a run; bytes on a slow line are sent now, or the stop would wait for them."""
+        """Stop a run; send the bytes on a slow line now, or the stop would wait for them."""
         network = self._network
         if network.line is not None:
             # The stop itself reports a broker that has died or hangs.
@@ -343,7 +343,7 @@ class Broker:
         run.stop()
 
     def _cut(self) -> None:
-        """On the broker's thread: cut it off from its clients and its disk."""
+        """Cut the broker off from its clients and its disk; runs on the broker's thread."""
         before = self._disk
         if isinstance(before.filesystem, VolatileDisk):
             self._disk = SwitchedDisk(before.filesystem.after_power_cut())
@@ -370,7 +370,7 @@ class Broker:
             kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             kept.bind((host, listener.port))
         except OSError:
-            # Another process was faster, or the name is not an address: the restart will fail.
+            # Another process has the port, or the name is not an address: the restart will fail.
             kept.close()
             return
         self._kept_port = kept
@@ -391,7 +391,7 @@ def _disk_of(settings: Settings) -> FileSystem:
     if settings.node.storage != "memory":
         return DiskFileSystem()
     disk = VolatileDisk()
-    # The directory itself is older than the broker, as a mounted disk is: no cut removes it.
+    # The directory itself is older than the broker, like a mounted disk: no power cut removes it.
     disk.make_directory(MEMORY_PATH)
     disk.sync_directory("/")
     return disk

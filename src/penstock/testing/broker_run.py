@@ -1,9 +1,9 @@
-"""`BrokerRun`: one start of a broker on a thread and an event loop of its own, until its end.
+"""`BrokerRun`: one start of a broker on its own thread and event loop, until its end.
 
-The thread can be held: the loop then stands still inside one callback, as the process would after
-SIGSTOP. The kernel continues, so connections are accepted and bytes arrive, and no request is
-answered. While it is held it still runs the actions of `do`, and nothing between two of them: a
-broker that is killed while it is paused has answered nothing in between.
+The thread can be held: the loop then stops inside one callback, like the process after SIGSTOP. The
+kernel continues, so connections are accepted and bytes arrive, but no request is answered. A held
+thread still runs the actions of `do`, and nothing between two of them: a broker that is killed
+while it is paused has answered nothing in between.
 
 Every wait has a limit. `start` and `stop` raise the error that ended the broker.
 """
@@ -19,11 +19,11 @@ from typing import Final
 from penstock.node.server import BrokerServer, run
 
 START_SECONDS_MAX: Final = 30.0
-"""A start that takes longer has failed: tests have no logs of a terabyte."""
+"""A longer start has failed: tests have no logs of a terabyte."""
 STOP_SECONDS_MAX: Final = 60.0
 """Longer than a broker waits for clients that do not read, and for its disk."""
 ACTION_SECONDS_MAX: Final = 30.0
-"""Until the loop runs a short action; it may have to wait for a slow disk."""
+"""Time until the loop runs a short action; it may have to wait for a slow disk."""
 
 
 class BrokerRun:
@@ -41,10 +41,10 @@ class BrokerRun:
         self._thread = threading.Thread(target=self._run, name="penstock-broker", daemon=True)
 
     def start(self) -> None:
-        """Start, and return when the broker answers; raises its error."""
+        """Start, and return when the broker answers; raise its error."""
         self._thread.start()
         if not self._is_ready.wait(START_SECONDS_MAX):
-            # It may be ready in a moment, and would then run without a caller to stop it.
+            # The broker may be ready in a moment, and would then run without a caller to stop it.
             with contextlib.suppress(TimeoutError):
                 self.end()
             raise TimeoutError(f"the broker did not start within {START_SECONDS_MAX:.0f} s")
@@ -53,16 +53,16 @@ class BrokerRun:
             raise self._failure
 
     def stop(self) -> None:
-        """Finish accepted requests and stop; raises an error of the broker."""
+        """Finish accepted requests and stop; raise an error of the broker."""
         self.end()
         if self._failure is not None:
             raise self._failure
 
     def end(self) -> None:
-        """Stop, ignoring errors of the broker; for one that is dead already."""
+        """Stop, ignoring errors of the broker; for a broker that is dead already."""
         self.release()
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
-            # If it dies in this moment, its loop is closed.
+            # If the broker dies at this moment, its loop is closed.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(STOP_SECONDS_MAX)
@@ -90,7 +90,7 @@ class BrokerRun:
         done.result(ACTION_SECONDS_MAX)
 
     def hold(self) -> None:
-        """Hold the event loop; returns when it stands still."""
+        """Hold the event loop; return when it has stopped."""
         if self._is_held:
             return
         held = threading.Event()
@@ -108,7 +108,7 @@ class BrokerRun:
 
     def _stand_still(self, held: threading.Event) -> None:
         loop = self._alive_loop()
-        # In debug mode a loop complains of slow callbacks; this one is meant to be slow.
+        # In debug mode a loop logs slow callbacks; this one is slow on purpose.
         usual_seconds, loop.slow_callback_duration = loop.slow_callback_duration, float("inf")
         held.set()
         while (order := self._orders.get()) is not None:

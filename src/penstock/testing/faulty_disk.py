@@ -1,9 +1,13 @@
 """`FaultyDisk`: a `FileSystem` around another one that fails on demand.
 
-Faults, all off at first: a number of bytes after which the disk is full (the write that crosses it
-is short, as on a real disk, and the next one fails), short writes, an error on the next write,
-sync, directory sync or any operation by name, reads that miss the memory, and a hook that is called
-before each operation (for delays, counts and order).
+Faults, all off at first:
+
+- a number of bytes after which the disk is full: the write that crosses it is short, as on a real
+  disk, and the next one fails;
+- short writes;
+- an error on the next write, sync, directory sync or any operation by name;
+- reads that miss the memory;
+- a hook before each operation (for delays, counts and order).
 """
 
 import errno
@@ -23,7 +27,7 @@ class FaultyFile:
         self._path = path
 
     def write_at(self, data: Buffer, position: int) -> int:
-        """Write as many bytes as the faults allow."""
+        """Write the number of bytes that the faults allow."""
         self._disk.before("write", self._path)
         view = memoryview(data).cast("B")
         allowed = self._disk.allowed_bytes(len(view))
@@ -35,14 +39,14 @@ class FaultyFile:
         return self._file.read_into(buffer, position)
 
     def read_into_nowait(self, buffer: Buffer, position: int) -> int:
-        """Read from memory, unless everything is cold."""
+        """Read from memory; raise `BlockingIOError` when `is_cold` is set."""
         self._disk.before("read", self._path)
         if self._disk.is_cold:
             raise BlockingIOError(errno.EAGAIN, "not in memory")
         return self._file.read_into_nowait(buffer, position)
 
     def view_nowait(self, position: int, size: int) -> memoryview:
-        """A view of memory, unless everything is cold."""
+        """Return a view of memory; raise `BlockingIOError` when `is_cold` is set."""
         self._disk.before("read", self._path)
         if self._disk.is_cold:
             raise BlockingIOError(errno.EAGAIN, "not in memory")
@@ -59,7 +63,7 @@ class FaultyFile:
         self._file.truncate(size)
 
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return the number of bytes in the file."""
         return self._file.size()
 
     def close(self) -> None:
@@ -75,9 +79,9 @@ class FaultyDisk:
         self.bytes_left: int | None = None
         """Bytes that can still be written before the disk is full; None for no limit."""
         self.write_bytes_max: int | None = None
-        """Longest single write; a longer one is cut short."""
+        """Longest single write; a longer write is cut short."""
         self.is_cold = False
-        """Whether reads without waiting find nothing in memory."""
+        """Whether non-blocking reads find nothing in memory."""
         self.failures: dict[str, list[int]] = {}
         """Error numbers that the next operations of a name raise, in order."""
         self.hook: Callable[[str, str], None] | None = None
@@ -90,7 +94,7 @@ class FaultyDisk:
         self.failures.setdefault(operation, []).append(error_number)
 
     def before(self, operation: str, path: str) -> None:
-        """Note an operation, and let it fail if it should."""
+        """Record an operation, and raise its fault if one is set."""
         self.operations.append((operation, path))
         if self.hook is not None:
             self.hook(operation, path)
@@ -100,7 +104,7 @@ class FaultyDisk:
             raise OSError(number, f"injected: {errno.errorcode[number]}", path)
 
     def allowed_bytes(self, size: int) -> int:
-        """The number of bytes of a write that are written; `OSError` when the disk is full."""
+        """Return the bytes that a write may store; raise `OSError` when the disk is full."""
         if self.write_bytes_max is not None:
             size = min(size, self.write_bytes_max)
         if self.bytes_left is not None:
@@ -116,21 +120,21 @@ class FaultyDisk:
         return FaultyFile(self, self._filesystem.open_file(path), path)
 
     def create_file(self, path: str) -> File:
-        """Open a file, empty."""
+        """Open an empty file; truncate an existing one."""
         self.before("create", path)
         return FaultyFile(self, self._filesystem.create_file(path), path)
 
     def read_file(self, path: str) -> bytes:
-        """All bytes of a file."""
+        """Return all bytes of a file."""
         self.before("read", path)
         return self._filesystem.read_file(path)
 
     def file_size(self, path: str) -> int:
-        """Bytes in the file of this name."""
+        """Return the number of bytes in the file of this name."""
         return self._filesystem.file_size(path)
 
     def modified_ms(self, path: str) -> int:
-        """When the file of this name was last written."""
+        """Return the last write time of the file of this name."""
         return self._filesystem.modified_ms(path)
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
@@ -158,7 +162,7 @@ class FaultyDisk:
         self._filesystem.remove_directory(path)
 
     def list_directory(self, path: str) -> Sequence[str]:
-        """Names in the directory."""
+        """Return the names in the directory."""
         return self._filesystem.list_directory(path)
 
     def is_directory(self, path: str) -> bool:
@@ -171,12 +175,12 @@ class FaultyDisk:
         self._filesystem.sync_directory(path)
 
     def space(self, path: str) -> Space:
-        """Free space of the disk, less when a limit is set."""
+        """Return the free space of the disk, less when a limit is set."""
         space = self._filesystem.space(path)
         if self.bytes_left is None:
             return space
         return Space(min(space.free_bytes, self.bytes_left), space.total_bytes)
 
     def lock(self, path: str) -> Lock:
-        """Take the lock file."""
+        """Acquire the lock file."""
         return self._filesystem.lock(path)

@@ -1,8 +1,8 @@
-"""The settings of a broker in a test, from those of the project and of the test (pure).
+"""The settings of a broker in a test, from the project and from the test (pure).
 
-Memory, unless a directory is named, a free port, and groups that start without a delay come first;
-then the project's lines, then the test's table, then its keywords. All are checked as the settings
-of `penstock serve` are, with the same messages.
+The defaults are memory unless a directory is named, a free port, and groups that start without a
+delay. The project's lines override them, then the test's table, then its keywords. All are checked
+like the settings of `penstock serve`, with the same messages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def names_data_dir(
 
 
 def _named(lines: Sequence[str], table: Mapping[str, object]) -> set[str]:
-    """The settings in the project's lines or the test's table."""
+    """Return the settings in the project's lines or the test's table."""
     given = load_settings("\n".join(lines), {}, {}, LINES_SOURCE)
     chosen = {key for key, source in given.sources.items() if source != DEFAULT_SOURCE}
     return chosen | set(table)
@@ -53,7 +53,7 @@ def _named(lines: Sequence[str], table: Mapping[str, object]) -> set[str]:
 def broker_settings(
     lines: Sequence[str], table: Mapping[str, object], keywords: Mapping[str, Any]
 ) -> Settings:
-    """The settings, or `ConfigError` with every problem found."""
+    """Return the settings, or raise `ConfigError` with every problem found."""
     for key in table:
         if key not in FIELDS:
             remedy = f"Did you mean {' or '.join(closest_keys(key)) or 'another'}?"
@@ -83,7 +83,7 @@ def broker_settings(
 def start_groups_at_once(settings: Settings) -> Settings:
     """Return the settings with no delay before a group's first rebalance, unless they set one.
 
-    The default of 3 s waits for more members of a new group. A test knows its members, and would
+    With the default of 3 s a new group waits for more members. A test knows its members, and would
     wait that long for each group.
     """
     if "initial_rebalance_delay_ms" in settings.groups.model_fields_set:

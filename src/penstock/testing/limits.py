@@ -3,4 +3,4 @@
 from typing import Final
 
 ARRIVAL_SECONDS_MAX: Final = 10.0
-"""How long records are waited for."""
+"""Maximum wait for records, in seconds."""

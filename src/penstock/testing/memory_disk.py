@@ -1,4 +1,4 @@
-"""The memory disk under the name that tests know; it lives with the port it implements."""
+"""The memory disk under its name for tests; its code is beside the port that it implements."""
 
 from penstock.storage.disk.memory_disk import Inode, MemoryDisk, MemoryFile
 

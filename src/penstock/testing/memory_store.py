@@ -1,10 +1,10 @@
 """`MemoryMetadataStore`: a metadata store in a dict, with faults on demand.
 
-It keeps every version of every key, so that any revision that was not compacted can be read, and it
+It keeps every version of every key, so that any revision that was not compacted can be read. It
 passes the same contract suite as the real stores. `faults` decides the outcome of the next
-transactions: refused, lost before they were applied, applied with the answer lost, or applied late,
-after the caller got an ambiguous error. Other stores are compared with it, so it is written to be
-read, not to be fast.
+transactions: rejected, lost before they were applied, applied with the answer lost, or applied
+late, after the caller got an ambiguous error. It is the reference for other stores, so its code is
+simple instead of fast.
 """
 
 from collections import deque
@@ -37,15 +37,15 @@ class Fault(Enum):
     """The outcome of a transaction."""
 
     NONE = "none"
-    """It is carried out and answered."""
+    """It is applied and answered."""
     REFUSED = "refused"
     """It is not applied, and the caller gets an error."""
     LOST = "lost"
-    """It is not applied, and the caller does not know."""
+    """It is not applied, and the outcome is unknown to the caller."""
     ANSWER_LOST = "answer_lost"
-    """It is applied, and the caller does not know."""
+    """It is applied, and the outcome is unknown to the caller."""
     LATE = "late"
-    """It is applied just before the next transaction is, and the caller does not know."""
+    """It is applied just before the next transaction, and the outcome is unknown to the caller."""
 
 
 class MemoryMetadataStore:
@@ -64,14 +64,14 @@ class MemoryMetadataStore:
         self._closed = False
 
     async def read(self, key: str, *, revision: int | None = None) -> Snapshot:
-        """One key, now or as it was at a revision."""
+        """Return one key, now or at a revision."""
         self._begin()
         wanted = self._readable(revision)
         pair = self._state_at(wanted).get(key)
         return Snapshot(wanted, (pair,) if pair else ())
 
     async def read_prefix(self, prefix: str, *, revision: int | None = None) -> Snapshot:
-        """Every key with the prefix, now or as it was at a revision."""
+        """Return every key with the prefix, now or at a revision."""
         self._begin()
         wanted = self._readable(revision)
         state = self._state_at(wanted)
@@ -107,11 +107,11 @@ class MemoryMetadataStore:
         raise AmbiguousStoreError("the answer was lost on demand")
 
     def watch(self, prefix: str, *, from_revision: int) -> AsyncIterator[EventBatch]:
-        """Changes of keys with the prefix from `from_revision` on."""
+        """Return the changes of keys with the prefix, starting at `from_revision`."""
         return self._hub.watch(prefix, from_revision)
 
     async def open_session(self, time_to_live_seconds: float) -> int:
-        """Begin a session."""
+        """Open a session and return its number."""
         self._begin()
         self._session_last += 1
         deadline = self._clock.monotonic() + time_to_live_seconds

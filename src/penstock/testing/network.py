@@ -1,13 +1,13 @@
 """`Network`: faults between a broker's sockets and its connections: resets, delay, a slow line.
 
-Each connection is wrapped as it is accepted. Without a fault, bytes pass unchanged. With a `Line`,
-each connection has a limit of bytes a second in each direction, and each answer is delayed; order
-is kept, and the broker sees a slow client as it would see a real one. `reset_all` ends connections
-as a dead machine does: unsent bytes are lost, and the peer gets a reset. After `cut` new
+Each connection is wrapped when it is accepted. Without a fault, bytes pass unchanged. With a
+`Line`, each connection has a limit of bytes per second in each direction, and each answer is
+delayed. The order is kept, and for the broker it looks like a real slow client. `reset_all` ends
+connections like a dead machine: unsent bytes are lost, and the peer gets a reset. After `cut` new
 connections are reset too.
 
-Everything here runs on the broker's event loop. It is not a proxy: there is one socket, and a
-client's address is its own.
+Everything here runs on the broker's event loop. It is not a proxy: there is one socket, and the
+broker sees the client's own address.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from typing import Final, cast
 from typing_extensions import Buffer
 
 _SLICES_PER_SECOND: Final = 20
-"""Pieces that the bytes of a second are cut into: a slow line is even, not a sequence of jumps."""
+"""Number of pieces for the bytes of one second: a slow line is even, without bursts."""
 _SEND_NO_MORE: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER with no time: closing resets the connection."""
+"""SO_LINGER with a time of zero: closing resets the connection."""
 
 _Bytes = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The speed of the network; None has no limit."""
+    """The speed of the network; None means no limit."""
 
     bytes_per_second: int | None = None
     latency_ms: float = 0.0
@@ -44,13 +44,13 @@ class Line:
 
     @property
     def slice_bytes(self) -> int | None:
-        """The largest piece that goes at once."""
+        """Return the largest piece that is sent at once."""
         if self.bytes_per_second is None:
             return None
         return max(1, self.bytes_per_second // _SLICES_PER_SECOND)
 
     def seconds_for(self, size: int) -> float:
-        """How long `size` bytes take."""
+        """Return the seconds that `size` bytes need."""
         return 0.0 if self.bytes_per_second is None else size / self.bytes_per_second
 
 
@@ -63,11 +63,11 @@ class Network:
         self._is_cut = False
 
     def wrap(self, inner: asyncio.BufferedProtocol) -> asyncio.BufferedProtocol:
-        """The protocol that the event loop uses instead of a connection."""
+        """Return the protocol that the event loop uses instead of a connection."""
         return _Connection(self, inner)
 
     def set_line(self, line: Line | None) -> None:
-        """Change the line; bytes that already wait are sent when the line is fast again."""
+        """Change the line; waiting bytes are sent when the line is fast again."""
         self.line = line
         for connection in tuple(self._connections):
             connection.line_changed()
@@ -83,12 +83,12 @@ class Network:
         self.reset_all()
 
     def joined(self, connection: "_Connection") -> bool:
-        """A connection was accepted; return whether it may stay open."""
+        """Add an accepted connection; return whether it may stay open."""
         self._connections.add(connection)
         return not self._is_cut
 
     def left(self, connection: "_Connection") -> None:
-        """A connection was closed."""
+        """Remove a closed connection."""
         self._connections.discard(connection)
 
 
@@ -104,7 +104,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._is_dead = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected."""
+        """Wrap the transport of a new client."""
         self._transport = cast("asyncio.Transport", transport)
         self._out = _SlowTransport(self._network, self._transport, self._inner, self._loop)
         is_alive = self._network.joined(self)
@@ -124,19 +124,19 @@ class _Connection(asyncio.BufferedProtocol):
         self._out.abort()
 
     def line_changed(self) -> None:
-        """The network has another speed."""
+        """Apply the new speed of the network."""
         assert self._out is not None
         self._out.line_changed()
 
     def get_buffer(self, sizehint: int) -> Buffer:
-        """The buffer for the next bytes; a short one on a slow line."""
+        """Return the buffer for the next bytes; a short one on a slow line."""
         buffer = memoryview(self._inner.get_buffer(sizehint))
         line = self._network.line
         slice_bytes = None if line is None else line.slice_bytes
         return buffer if slice_bytes is None else buffer[:slice_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes were received; on a slow line the next read is delayed."""
+        """Pass received bytes on; on a slow line the next read is delayed."""
         if self._is_dead:
             return
         assert self._out is not None
@@ -144,7 +144,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._inner.buffer_updated(nbytes)
 
     def eof_received(self) -> bool | None:
-        """The client will send no more; delayed answers are still sent."""
+        """Handle the end of the client's stream; delayed answers are still sent."""
         assert self._out is not None
         stays_open = bool(self._inner.eof_received())
         if not stays_open and self._out.has_unsent:
@@ -153,17 +153,17 @@ class _Connection(asyncio.BufferedProtocol):
         return stays_open
 
     def pause_writing(self) -> None:
-        """The kernel's buffer is full."""
+        """Note that the kernel's buffer is full."""
         assert self._out is not None
         self._out.kernel_is_full(is_full=True)
 
     def resume_writing(self) -> None:
-        """The kernel's buffer has room again."""
+        """Note that the kernel's buffer has room again."""
         assert self._out is not None
         self._out.kernel_is_full(is_full=False)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Handle the end of the connection."""
         assert self._out is not None
         self._network.left(self)
         self._out.stop()
@@ -171,7 +171,7 @@ class _Connection(asyncio.BufferedProtocol):
 
 
 class _SlowTransport(asyncio.Transport):
-    """A transport that delays bytes until their time."""
+    """A transport that delays bytes until their sending time."""
 
     def __init__(
         self,
@@ -205,14 +205,14 @@ class _SlowTransport(asyncio.Transport):
     # --- Out ---
 
     def write(self, data: _Bytes) -> None:
-        """Send now, or at the bytes' time."""
+        """Send now, or at the sending time of the bytes."""
         line = self._network.line
         if line is None and not self._unsent:
             self._transport.write(data)
             return
         if line is None:
             line = Line()
-        # A copy: the broker may use its buffer again when this returns.
+        # A copy: the broker may reuse its buffer when this returns.
         self._hold_back(line, bytes(data))
 
     def writelines(self, list_of_data: Iterable[_Bytes]) -> None:
@@ -256,7 +256,7 @@ class _SlowTransport(asyncio.Transport):
             self._transport.close()
 
     def line_changed(self) -> None:
-        """On a fast line send all delayed bytes; on another slow one they keep their times."""
+        """Send all delayed bytes on a fast line; on another slow line they keep their times."""
         if self._network.line is None:
             self._cancel_alarms()
             self._line_free_at = 0.0
@@ -266,7 +266,7 @@ class _SlowTransport(asyncio.Transport):
             self._after_sending()
 
     def kernel_is_full(self, *, is_full: bool) -> None:
-        """The real transport asks for a pause, or ends it."""
+        """Note that the real transport pauses or resumes writing."""
         self._is_kernel_full = is_full
         self._tell_inner()
 
@@ -284,7 +284,7 @@ class _SlowTransport(asyncio.Transport):
     # --- In ---
 
     def received(self, nbytes: int) -> None:
-        """Bytes were received; pause reading for the time that they take."""
+        """Pause reading for the time that the received bytes need."""
         line = self._network.line
         seconds = 0.0 if line is None else line.seconds_for(nbytes)
         if seconds and self._read_alarm is None:
@@ -297,12 +297,12 @@ class _SlowTransport(asyncio.Transport):
             self._transport.resume_reading()
 
     def pause_reading(self) -> None:
-        """The broker pauses reading."""
+        """Pause reading for the broker."""
         self._is_reading_wanted = False
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """The broker resumes reading; on a slow line at the right time."""
+        """Resume reading for the broker; on a slow line at the right time."""
         self._is_reading_wanted = True
         if self._read_alarm is None:
             self._transport.resume_reading()
@@ -314,20 +314,20 @@ class _SlowTransport(asyncio.Transport):
     # --- The rest of a transport ---
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """How many bytes may wait before the broker's writing is paused."""
+        """Set the number of bytes that may wait before the broker's writing is paused."""
         self._transport.set_write_buffer_limits(high, low)
         self._high_bytes = 65_536 if high is None else high
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that wait here and in the transport."""
+        """Return the number of bytes that wait here and in the transport."""
         return self._unsent_bytes + self._transport.get_write_buffer_size()
 
     def get_extra_info(self, name: str, default: object = None) -> object:
-        """The extra info of the transport."""
+        """Return the extra info of the transport."""
         return self._transport.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
-        """Whether it is closed or will be."""
+        """Whether the transport is closed or closing."""
         return self._is_closing or self._transport.is_closing()
 
     def close(self) -> None:

@@ -123,7 +123,7 @@ def _running_broker(
 
 
 def _marked(marker: pytest.Mark | None) -> tuple[dict[str, object], dict[str, Any]]:
-    """The table and the keywords of a marker."""
+    """Return the table and the keywords of a marker."""
     if marker is None:
         return {}, {}
     keywords = dict(marker.kwargs)

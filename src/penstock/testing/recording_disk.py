@@ -1,16 +1,16 @@
 """`RecordingDisk`: records every change, and builds the disks that a power cut could leave.
 
-The model is POSIX at its least helpful. A write or truncation is durable after a sync of that file.
-A name (created, renamed, removed) is durable after a sync of its directory, whatever was synced of
-the file. Changes that are not durable at the cut may be lost or kept, each for itself, in any
-combination; the last one may be torn. `after(count, fate, seed)` returns the disk after the first
-`count` changes:
+The model is the weakest behaviour that POSIX allows. A write or truncation is durable after a sync
+of that file. A name (created, renamed, removed) is durable after a sync of its directory; a sync of
+the file has no effect on it. Changes that are not durable at the power cut may be lost or kept,
+each independently, in any combination; the last one may be torn. `after(count, fate, seed)` returns
+the disk after the first `count` changes:
 
-- `Fate.LOST`: no unsynced change is there;
-- `Fate.SUBSET`: a random choice of unsynced changes is there, and half of the kept writes are torn
+- `Fate.LOST`: no unsynced change is kept;
+- `Fate.SUBSET`: a random choice of unsynced changes is kept, and half of the kept writes are torn
   at a 512-byte sector;
-- `Fate.TORN`: all changes are there, but the last unsynced write only up to a random byte;
-- `Fate.KEPT`: all changes are there, as after kill -9.
+- `Fate.TORN`: all changes are kept, but the last unsynced write only up to a random byte;
+- `Fate.KEPT`: all changes are kept, as after kill -9.
 """
 
 import random
@@ -45,9 +45,9 @@ class Change:
     position: int = 0
     data: bytes = b""
     added: tuple[str, int, bool] | None = None
-    """A name that appears: name, inode, whether it is a directory."""
+    """An added name: name, inode, whether it is a directory."""
     removed: str | None = None
-    """A name that is removed; with `added`, a rename."""
+    """A removed name; with `added`, a rename."""
     label: str = ""
 
 
@@ -60,13 +60,13 @@ class RecordingFile(MemoryFile):
         self._path = path
 
     def write_at(self, data: Buffer, position: int) -> int:
-        """Write and record it."""
+        """Write and record the change."""
         copy = bytes(memoryview(data).cast("B"))
         self._disk.record(Change("write", self.inode.number, position, copy, label=self._path))
         return super().write_at(copy, position)
 
     def truncate(self, size: int) -> None:
-        """Truncate and record it."""
+        """Truncate and record the change."""
         self._disk.record(Change("truncate", self.inode.number, size, label=self._path))
         super().truncate(size)
 
@@ -76,7 +76,7 @@ class RecordingFile(MemoryFile):
 
 
 class RecordingDisk(MemoryDisk):
-    """A memory disk that records."""
+    """A memory disk that records its changes."""
 
     def __init__(self, base: MemoryDisk | None = None) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class RecordingDisk(MemoryDisk):
                 self._adopt(child, copy)
 
     def record(self, change: Change) -> None:
-        """Remember a change."""
+        """Store a change."""
         self.changes.append(change)
 
     def open_file(self, path: str) -> File:
@@ -105,7 +105,7 @@ class RecordingDisk(MemoryDisk):
         return RecordingFile(self, self.find(path), path)
 
     def create_file(self, path: str) -> File:
-        """Open a file, empty."""
+        """Open an empty file; truncate an existing one."""
         parent, name = self.parent_of(path)
         existing = parent.entries().get(name)
         super().create_file(path)
@@ -149,12 +149,12 @@ class RecordingDisk(MemoryDisk):
         self.record(Change("name", parent.number, removed=name, label=f"rmdir {path}"))
 
     def sync_directory(self, path: str) -> None:
-        """Record that the names so far are durable."""
+        """Record that all names so far are durable."""
         super().sync_directory(path)
         self.record(Change("sync_names", self.find(path).number, label=path))
 
     def after(self, count: int, fate: Fate, seed: int = 0) -> MemoryDisk:
-        """The disk that a power cut after `count` changes could leave."""
+        """Return the disk that a power cut after `count` changes could leave."""
         image = self._base.copy()
         pending: list[Change] = []
         for change in self.changes[:count]:
@@ -177,7 +177,7 @@ class RecordingDisk(MemoryDisk):
 
 
 def _survivors(pending: list[Change], fate: Fate, choice: random.Random) -> list[Change]:
-    """The unsynced changes that survive the cut, some of them torn."""
+    """Return the unsynced changes that survive the power cut, some of them torn."""
     if fate is Fate.LOST:
         return []
     if fate is Fate.KEPT:
@@ -218,7 +218,7 @@ class _Image:
 
     @classmethod
     def of(cls, root: Inode) -> "_Image":
-        """The image of a tree of inodes."""
+        """Return the image of a tree of inodes."""
         image = cls({}, {})
         stack = [root]
         while stack:
@@ -233,7 +233,7 @@ class _Image:
         return image
 
     def copy(self) -> "_Image":
-        """A copy of the image."""
+        """Return a copy of the image."""
         return _Image(
             {number: bytearray(data) for number, data in self._data.items()},
             {number: dict(names) for number, names in self._names.items()},
@@ -257,7 +257,7 @@ class _Image:
             inode.truncate(change.position)
 
     def disk(self) -> MemoryDisk:
-        """The tree that can be reached from the root."""
+        """Return the tree that can be reached from the root."""
         disk = MemoryDisk()
         self._fill(disk, disk.root, 0)
         return disk

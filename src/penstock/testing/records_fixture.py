@@ -26,7 +26,7 @@ class Records:
         partitions: Sequence[int] = (),
         committed: bool = True,
     ) -> "list[TopicRecord]":
-        """The records of a topic; with `count`, waits for that many."""
+        """Return the records of a topic; with `count`, wait for that number."""
         return self._broker.records(
             topic,
             count=count,
@@ -44,7 +44,7 @@ class Records:
         partitions: Sequence[int] = (),
         committed: bool = True,
     ) -> "list[TopicRecord]":
-        """As a call, for an async test: its event loop continues while this waits."""
+        """Like a call, for an async test: its event loop continues during the wait."""
         return await AsyncBroker.of(self._broker).records(
             topic,
             count=count,

@@ -35,7 +35,7 @@ class SwitchedFile:
         return self._file.write_at(data, position)
 
     def read_into(self, buffer: Buffer, position: int) -> int:
-        """Fill `buffer` from `position`."""
+        """Fill `buffer` starting at `position`."""
         return self._file.read_into(buffer, position)
 
     def read_into_nowait(self, buffer: Buffer, position: int) -> int:
@@ -43,7 +43,7 @@ class SwitchedFile:
         return self._file.read_into_nowait(buffer, position)
 
     def view_nowait(self, position: int, size: int) -> memoryview:
-        """Bytes from memory."""
+        """Return bytes from memory."""
         return self._file.view_nowait(position, size)
 
     def sync(self) -> None:
@@ -57,7 +57,7 @@ class SwitchedFile:
             self._file.truncate(size)
 
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return the number of bytes in the file."""
         return self._file.size()
 
     def close(self) -> None:
@@ -86,15 +86,15 @@ class SwitchedDisk:
         return SwitchedFile(self, self.filesystem.create_file(path))
 
     def read_file(self, path: str) -> bytes:
-        """All bytes of a file."""
+        """Return all bytes of a file."""
         return self.filesystem.read_file(path)
 
     def file_size(self, path: str) -> int:
-        """Bytes in the file of this name."""
+        """Return the number of bytes in the file of this name."""
         return self.filesystem.file_size(path)
 
     def modified_ms(self, path: str) -> int:
-        """When the file of this name was last written."""
+        """Return the last write time of the file of this name."""
         return self.filesystem.modified_ms(path)
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
@@ -123,7 +123,7 @@ class SwitchedDisk:
             self.filesystem.remove_directory(path)
 
     def list_directory(self, path: str) -> Sequence[str]:
-        """Names in the directory."""
+        """Return the names in the directory."""
         return self.filesystem.list_directory(path)
 
     def is_directory(self, path: str) -> bool:
@@ -136,9 +136,9 @@ class SwitchedDisk:
             self.filesystem.sync_directory(path)
 
     def space(self, path: str) -> Space:
-        """Free space of the disk, whatever the switches are."""
+        """Return the free space of the disk, independent of the switches."""
         return self.filesystem.space(path)
 
     def lock(self, path: str) -> Lock:
-        """Take the lock file."""
+        """Acquire the lock file."""
         return self.filesystem.lock(path)

@@ -1,10 +1,10 @@
-"""Topics in tests: create one, append to it, read its records, wait for more.
+"""Topics in tests: create a topic, append records, read records, wait for more.
 
-With Penstock's own client, so that a test needs no other; it works on any Kafka broker. Each call
-opens a connection and closes it, so that none is left open by a test that fails.
+This module uses Penstock's own client, so that a test needs no other; it works with any Kafka
+broker. Each call opens a connection and closes it, so that a failed test leaves no connection open.
 
-Waiting reads again every few milliseconds, and continues when a broker is down meanwhile. On an
-event loop it does not wait: it reads once, which stops the loop until the broker has answered, and
+A wait reads again every few milliseconds, and continues when a broker is down meanwhile. On an
+event loop it does not wait: it reads once, which blocks the loop until the broker has answered, and
 the error names the call to use instead.
 """
 
@@ -33,17 +33,17 @@ Text = str | bytes
 """The type of a key, a value or a header; text becomes UTF-8."""
 
 CALL_SECONDS_MAX: Final = 30.0
-"""For one call with its retries: longer than a pause in a test, shorter than a test."""
+"""Timeout of one call with its retries: longer than a pause in a test, shorter than a test."""
 REQUEST_SECONDS_MIN: Final = 1.0
-"""For one request of a wait, however short the wait: also a wait of 0 s reads once."""
+"""Timeout of one request of a wait, also of a short wait: a wait of 0 s still reads once."""
 LOOK_SECONDS: Final = 0.01
-"""Between two reads of a topic."""
+"""Pause between two reads of a topic."""
 SHOWN_RECORDS_MAX: Final = 20
-"""Records that a failure shows, of each end."""
+"""Records that a failure shows, at each end of the list."""
 SHOWN_CHARACTERS_MAX: Final = 120
-"""Of a key or value in a failure."""
+"""Characters of a key or value in a failure."""
 _ABORT_MARKER: Final = b"\x00\x00\x00\x00"
-"""The key of the record with which a transaction ends without effect: version 0, type 0."""
+"""The key of the marker of an aborted transaction: version 0, type 0."""
 _ON_A_LOOP: Final = (
     "Waiting for more would stop the event loop that runs here. Write "
     "`await AsyncBroker.of(broker).records(...)` or `await penstock_records.until(...)`."
@@ -51,12 +51,12 @@ _ON_A_LOOP: Final = (
 
 
 class RecordsMissingError(AssertionError):
-    """Fewer records arrived than expected; the message shows those that did."""
+    """Fewer records arrived than expected; the message shows the arrived records."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A record with its place; `key`, `value` and `headers` are its UTF-8 texts."""
+    """A record with its position; `key`, `value` and `headers` are its UTF-8 texts."""
 
     topic: str
     partition: int
@@ -68,24 +68,24 @@ class TopicRecord:
 
     @property
     def key(self) -> str | None:
-        """The key as text."""
+        """Return the key as text."""
         return None if self.key_bytes is None else self.key_bytes.decode()
 
     @property
     def value(self) -> str | None:
-        """The value as text."""
+        """Return the value as text."""
         return None if self.value_bytes is None else self.value_bytes.decode()
 
     @property
     def headers(self) -> dict[str, str | None]:
-        """The headers as texts; of a repeated name, the last."""
+        """Return the headers as texts; of a repeated name, the last."""
         return {
             name: None if content is None else content.decode()
             for name, content in self.header_bytes
         }
 
     def json(self) -> Any:  # noqa: ANN401 (whatever the document is)
-        """The value as a JSON document."""
+        """Return the value as a JSON document."""
         assert self.value_bytes is not None, "the record has no value"
         return json.loads(self.value_bytes)
 
@@ -97,7 +97,7 @@ class TopicRecord:
 def create_topic(
     bootstrap: str, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
 ) -> None:
-    """Create a topic; raises if one of this name exists."""
+    """Create a topic; raise if one of this name exists."""
     with _cluster(bootstrap) as cluster:
         cluster.create_topic(NewTopic(topic, partitions, 1, dict(configs or {})))
 
@@ -132,7 +132,7 @@ def arrived_records(
     partitions: Sequence[int] = (),
     committed: bool = True,
 ) -> list[TopicRecord]:
-    """All records of a topic, by partition and offset; with `count`, waits for that many."""
+    """Return a topic's records, by partition and offset; with `count`, wait for that number."""
     # A wait with `count` retries itself: retries of the client would have their own deadline.
     retry_seconds = timeout_seconds if count is None else 0.0
     request_seconds = max(REQUEST_SECONDS_MIN, timeout_seconds)
@@ -185,11 +185,11 @@ class _Look:
 
     @property
     def count(self) -> int:
-        """Number of records read."""
+        """Return the number of records read."""
         return sum(len(records) for records in self._found.values())
 
     def records(self) -> list[TopicRecord]:
-        """Records read, by partition and offset."""
+        """Return the records read, by partition and offset."""
         return [record for at in sorted(self._found) for record in self._found[at]]
 
     def read_on(self) -> None:
@@ -226,7 +226,8 @@ class _AbortedTransactions:
     def __init__(self) -> None:
         self._open: set[int] = set()
         self._begun: set[AbortedTransaction] = set()
-        """Transactions whose first batch was read: a producer's next transaction is another one."""
+        """Transactions whose first batch was read. A later transaction of the producer is another
+        entry."""
 
     def hides(
         self, batch: BatchHeader, records: Sequence[Record], aborted: Sequence[AbortedTransaction]
@@ -262,7 +263,7 @@ def _visible_records(
 
 
 def _missing(topic: str, count: int, found: Sequence[TopicRecord], waited: str) -> str:
-    """The message of a failed test: how many records arrived, and which."""
+    """Return the message of a failed test: the number of arrived records, and the records."""
     lines = [f"{count} records were expected in {topic!r}, {len(found)} arrived {waited}"]
     hidden = len(found) - 2 * SHOWN_RECORDS_MAX
     for number, record in enumerate(found):

@@ -1,12 +1,12 @@
 """`VolatileDisk`: a memory disk that loses all unsynced changes at a power cut.
 
 Only a sync of their file keeps bytes, and only a sync of their directory keeps names: the harshest
-disk that POSIX allows. `after_power_cut` returns a new disk with the durable state of that moment;
-the old one continues unchanged, so that a broker which is already dead to its clients can end its
+disk that POSIX allows. `after_power_cut` returns a new disk with the durable state of that moment.
+The old disk continues unchanged, so that a broker that is already dead to its clients can end its
 threads.
 
-Only undo information is kept: for a log that is appended to, one number. It shows one outcome of a
-crash, the worst. `recording_disk` has all the others, torn writes among them.
+Only undo information is kept: for an append-only log, one number. It shows one outcome of a crash,
+the worst. `recording_disk` has all the others, torn writes among them.
 """
 
 import threading
@@ -27,13 +27,13 @@ class _Undo:
         self.replaced: list[tuple[int, bytes]] = []
 
     def save(self, data: bytearray, begin: int, end: int) -> None:
-        """Remember synced bytes that are about to change."""
+        """Store synced bytes that are about to change."""
         old = bytes(data[begin : min(end, self.size)])
         if old:
             self.replaced.append((begin, old))
 
     def undone(self, data: bytearray) -> bytearray:
-        """The bytes as they were at the last sync."""
+        """Return the bytes of the last sync."""
         before = data[: self.size]
         for position, old in reversed(self.replaced):
             before[position : position + len(old)] = old
@@ -61,7 +61,7 @@ class VolatileFile(MemoryFile):
             super().truncate(size)
 
     def sync(self) -> None:
-        """All bytes written so far survive a power cut from now on, if the name does."""
+        """Keep all bytes written so far at a later power cut, if the file's name is durable."""
         with self._disk.change:
             self._disk.keep(self.inode)
 
@@ -78,18 +78,18 @@ class VolatileDisk(MemoryDisk):
         """Directories whose names changed since their last sync, with the synced names."""
 
     def undo_of(self, inode: Inode) -> _Undo:
-        """The undo information for later changes of a file."""
+        """Return the undo information for later changes of a file."""
         undo = self._undo.get(inode)
         if undo is None:
             undo = self._undo[inode] = _Undo(len(inode.data))
         return undo
 
     def keep(self, inode: Inode) -> None:
-        """A file is synced."""
+        """Discard the undo information of a synced file."""
         self._undo.pop(inode, None)
 
     def after_power_cut(self) -> "VolatileDisk":
-        """A disk with the present durable state."""
+        """Return a disk with the present durable state."""
         with self.change:
             return VolatileDisk(self._durable(self.root))
 
@@ -105,7 +105,7 @@ class VolatileDisk(MemoryDisk):
         return copy
 
     def _note_names(self, directory: Inode) -> None:
-        """The names of a directory are about to change."""
+        """Store the synced names of a directory before they change."""
         if directory not in self._synced_names:
             self._synced_names[directory] = dict(directory.entries())
 
@@ -117,7 +117,7 @@ class VolatileDisk(MemoryDisk):
         return VolatileFile(self, self.find(path))
 
     def create_file(self, path: str) -> File:
-        """Open a file, empty."""
+        """Open an empty file; truncate an existing one."""
         with self.change:
             parent, name = self.parent_of(path)
             existing = parent.entries().get(name)
@@ -146,7 +146,7 @@ class VolatileDisk(MemoryDisk):
             self._note_names(parent)
             super().remove_file(path)
             if inode not in self._synced_names[parent].values():
-                # No power cut restores it: its name was never durable.
+                # No power cut restores the file: its name was never durable.
                 self._undo.pop(inode, None)
 
     def make_directory(self, path: str) -> None:
@@ -163,7 +163,7 @@ class VolatileDisk(MemoryDisk):
             super().remove_directory(path)
 
     def sync_directory(self, path: str) -> None:
-        """The present names survive; files without a name are forgotten."""
+        """Keep the present names at a later power cut; discard files without a name."""
         with self.change:
             super().sync_directory(path)
             directory = self.find(path)

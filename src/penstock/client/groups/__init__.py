@@ -1,1 +1,1 @@
-"""Groups of a cluster: members, lag, and offsets that are reset."""
+"""Groups of a cluster: members, lag, and offset resets."""

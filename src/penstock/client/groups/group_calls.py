@@ -1,11 +1,11 @@
 """Calls about groups as values: one function for each API, each for one group.
 
-As `client.calls`: plain values in, a `Call` out, nothing is retried. An error of the group or
-of one of its partitions is raised, because a caller here asked for exactly that group. The one
-exception is a group that is not there, which is None where a caller can go on without it.
+As in `client.calls`: plain values in, a `Call` out, nothing is retried. An error of the group or of
+one of its partitions is raised, because the caller requested exactly that group. The one exception
+is a missing group: the result is None where a caller can continue without it.
 
-Offsets stay below the versions that know topics only by id: a group may hold offsets of a topic
-that is deleted, and those are to be shown too.
+Offset calls stay below the versions that identify topics only by id: a group may have offsets of a
+deleted topic, and these must be shown too.
 """
 
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ from penstock.protocol.messages import (
 )
 
 OFFSET_FETCH_VERSION_MAX: Final = 9
-"""10 names topics by id only."""
+"""Version 10 identifies topics by id only."""
 OFFSET_COMMIT_VERSION_MAX: Final = 9
-"""10 names topics by id only."""
+"""Version 10 identifies topics by id only."""
 NO_GENERATION: Final = -1
-"""Somebody who commits without being a member."""
+"""The generation of a commit by a client that is not a member."""
 DEAD: Final = "Dead"
-"""The state with which old versions of DescribeGroups say that there is no such group."""
+"""The state of a missing group in old versions of DescribeGroups."""
 
 
 class Committed(NamedTuple):
-    """What a group committed for one partition."""
+    """A group's committed offset of one partition."""
 
     offset: int
     leader_epoch: int = -1
@@ -43,7 +43,7 @@ class Committed(NamedTuple):
 
 
 def list_all() -> Call[tuple[list_groups.ListedGroup, ...]]:
-    """The groups that this one broker coordinates."""
+    """List the groups that one broker coordinates."""
 
     def read(answer: list_groups.ListGroupsResponse) -> tuple[list_groups.ListedGroup, ...]:
         raise_error(answer.error_code, None, "listing groups")
@@ -55,7 +55,7 @@ def list_all() -> Call[tuple[list_groups.ListedGroup, ...]]:
 def describe_consumer_group(
     group_id: str,
 ) -> Call[consumer_group_describe.DescribedGroup | None]:
-    """A group of the consumer protocol; None when there is none, or it is a classic group."""
+    """Describe a group of the consumer protocol; None when it is missing or a classic group."""
     request = consumer_group_describe.ConsumerGroupDescribeRequest(
         group_ids=(group_id,), include_authorized_operations=False
     )
@@ -73,7 +73,7 @@ def describe_consumer_group(
 
 
 def describe_classic_group(group_id: str) -> Call[describe_groups.DescribedGroup | None]:
-    """A classic group; None when there is none."""
+    """Describe a classic group; None when it is missing."""
     request = describe_groups.DescribeGroupsRequest(groups=(group_id,))
 
     def read(
@@ -89,7 +89,7 @@ def describe_classic_group(group_id: str) -> Call[describe_groups.DescribedGroup
 
 
 def fetch_offsets(group_id: str) -> Call[dict[TopicPartition, Committed]]:
-    """Everything that the group committed; nothing when there is no such group."""
+    """Fetch all committed offsets of the group; empty when the group is missing."""
     request = offset_fetch.OffsetFetchRequest(
         groups=(offset_fetch.OffsetFetchRequestGroup(group_id=group_id, topics=None),)
     )
@@ -114,7 +114,7 @@ def fetch_offsets(group_id: str) -> Call[dict[TopicPartition, Committed]]:
 
 
 def commit_offsets(group_id: str, offsets: Mapping[TopicPartition, int]) -> Call[None]:
-    """Commit as nobody's member, which a coordinator takes only for a group without members."""
+    """Commit as a non-member; the coordinator accepts it only for a group without members."""
     request = offset_commit.OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=NO_GENERATION,

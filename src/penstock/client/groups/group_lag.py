@@ -1,8 +1,9 @@
-"""How far a group is behind, partition by partition (pure).
+"""The lag of a group, partition by partition (pure).
 
-A row for every partition that a member has or that the group committed. Lag is the end of the log
-minus what was committed, as Kafka's own tool counts it: it is unknown (None) while nothing was
-committed or the partition is gone, and it can be below zero after a log lost its end.
+There is a row for every partition that is assigned to a member or has a committed offset. Lag is
+the end of the log minus the committed offset, as Kafka's own tool counts it. It is unknown (None)
+while no offset is committed or the partition is gone. It can be below zero after a log lost its
+end.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ class LagRow(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records between what was committed and the end."""
+        """Return the records between the committed offset and the end."""
         if self.committed is None or self.end_offset is None:
             return None
         return self.end_offset - self.committed
@@ -32,7 +33,7 @@ class LagRow(NamedTuple):
 def partitions_of(
     members: Iterable[GroupMember], committed: Mapping[TopicPartition, Committed]
 ) -> list[TopicPartition]:
-    """Every partition that a row is for, in order."""
+    """Return every partition that has a row, in order."""
     assigned = {at for member in members for at in member.partitions or ()}
     return sorted(assigned | set(committed))
 
@@ -42,7 +43,7 @@ def lag_rows(
     committed: Mapping[TopicPartition, Committed],
     end_offsets: Mapping[TopicPartition, int],
 ) -> list[LagRow]:
-    """The rows by topic and partition; a partition that two members have has two."""
+    """Return the rows by topic and partition; a partition of two members has two rows."""
     owners: dict[TopicPartition, list[GroupMember]] = {}
     for member in members:
         for at in member.partitions or ():
@@ -57,5 +58,5 @@ def lag_rows(
 
 
 def total_lag(rows: Iterable[LagRow]) -> int:
-    """The sum over partitions whose lag is known; each counts once."""
+    """Return the sum over partitions with a known lag; each counts once."""
     return sum({row.at: row.lag or 0 for row in rows}.values())

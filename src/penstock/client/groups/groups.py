@@ -1,8 +1,8 @@
-"""`Groups`: the groups of a cluster as a person asks about them, classic and consumer alike.
+"""`Groups`: the groups of a cluster for administration, classic and consumer alike.
 
-It finds the coordinator of a group, asks, and gives back one kind of description for both
-protocols. What a description says was true when the coordinator answered; several answers (members,
-committed offsets, ends of the log) are NOT one moment. It is not a member of any group.
+It finds the coordinator of a group, sends the request, and returns one kind of description for both
+protocols. A description was true when the coordinator answered; several answers (members, committed
+offsets, ends of the log) are NOT one moment. It is not a member of any group.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,13 +38,13 @@ _NOT_EMPTY: Final = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
     }
 )
-"""What a coordinator answers to one who is no member while there are members."""
+"""A coordinator's errors for a client that is not a member while the group has members."""
 
 _MEMBER_TYPES: Final[Mapping[int, str]] = {0: CLASSIC, 1: CONSUMER}
 
 
 class UnknownGroupError(PenstockError):
-    """There is no group of this name."""
+    """No group has this name."""
 
     def __init__(self, group_id: str) -> None:
         super().__init__(f"group {group_id!r} not found.")
@@ -52,11 +52,11 @@ class UnknownGroupError(PenstockError):
 
 
 class GroupNotEmptyError(PenstockError):
-    """A group has members, so that others may not change it."""
+    """A group has members, so other clients may not change it."""
 
 
 class ListedGroup(NamedTuple):
-    """One line of the list of groups; what an old broker does not tell is empty."""
+    """One line of the list of groups; fields that an old broker does not report are empty."""
 
     group_id: str
     group_type: str
@@ -67,7 +67,7 @@ class ListedGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """One member; what its protocol does not have is None."""
+    """One member; fields that its protocol does not have are None."""
 
     member_id: str
     client_id: str
@@ -106,7 +106,7 @@ class Groups:
         self._coordinators = Coordinators(cluster, CoordinatorKind.GROUP)
 
     def list_all(self) -> list[ListedGroup]:
-        """Every group by name: each broker knows those it coordinates."""
+        """Return every group by name: each broker lists the groups that it coordinates."""
 
         def attempt() -> list[ListedGroup]:
             listed = []
@@ -124,32 +124,32 @@ class Groups:
         return sorted(self._cluster.repeat(attempt, repeatable=True))
 
     def describe(self, group_id: str) -> GroupDescription:
-        """A group with its members; `UnknownGroupError` when there is none."""
+        """Describe a group with its members; raise `UnknownGroupError` when it is missing."""
         found = self.find(group_id)
         if found is None:
             raise UnknownGroupError(group_id)
         return found
 
     def find(self, group_id: str, likely_type: str = CONSUMER) -> GroupDescription | None:
-        """A group with its members, if there is one; the likely type is asked for first."""
+        """Describe a group with its members, or return None; the likely type is tried first."""
         finders = [self._find_consumer_group, self._find_classic_group]
         if likely_type == CLASSIC:
             finders.reverse()
         return finders[0](group_id) or finders[1](group_id)
 
     def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """What the group committed, by partition in order; nothing when there is no such group."""
+        """Return the committed offsets, sorted by partition; empty when the group is missing."""
         found = self._coordinators.ask(
             group_id, group_calls.fetch_offsets(group_id), repeatable=True
         )
         return dict(sorted(found.items()))
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set what the group committed. The group may be new, but must have no members."""
+        """Set the committed offsets. The group may be new, but must have no members."""
         self._change(group_id, group_calls.commit_offsets(group_id, offsets), repeatable=True)
 
     def delete(self, group_id: str) -> None:
-        """Delete a group without members, with everything it committed."""
+        """Delete a group without members, with all its committed offsets."""
         self._change(group_id, group_calls.delete(group_id), repeatable=False)
 
     def _change(self, group_id: str, call: Call[None], *, repeatable: bool) -> None:
@@ -175,7 +175,7 @@ class Groups:
         except BrokerAnswerError as error:
             if error.code != ErrorCode.UNSUPPORTED_VERSION:
                 raise
-            return None  # a broker from before the protocol has classic groups only
+            return None  # a broker without the consumer protocol has classic groups only
         if found is None:
             return None
         return _of_consumer_group(found, self._coordinators.find(group_id))
@@ -192,7 +192,7 @@ class Groups:
 def end_offsets(
     cluster: Cluster, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Where the log ends, for those partitions that exist and have a leader."""
+    """Return the end of the log, for partitions that exist and have a leader."""
     wanted = set(partitions)
     if not wanted:
         return {}
@@ -275,7 +275,7 @@ def _of_classic_group(
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...] | None:
-    """What a classic consumer's leader gave it; None when that cannot be read."""
+    """Return the assignment from a classic group's leader; None when it cannot be parsed."""
     if not data:
         return ()
     version = int.from_bytes(data[:2], "big", signed=True)

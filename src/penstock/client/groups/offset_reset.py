@@ -1,9 +1,9 @@
-"""Where a group's offsets are to be set: a plan made of what is known (pure).
+"""The plan of an offset reset, from the bounds of the partitions (pure).
 
 The plan has one change for each partition. An offset outside of the log is moved to its nearest
-end, and the change says so; a time after the last record means the end. What cannot be answered (a
-shift without a committed offset, a partition that is not there) is `InvalidRequestError`, and then
-there is no plan at all. Applying a plan is NOT done here.
+end, with a remark in the change; a time after the last record means the end. An impossible request
+(a shift without a committed offset, a partition that does not exist) raises `InvalidRequestError`,
+and then there is no plan at all. Applying a plan is NOT done here.
 """
 
 from collections.abc import Mapping
@@ -21,21 +21,21 @@ SHIFT_BY: Final = "shift-by"
 FROM_FILE: Final = "from-file"
 
 NO_OFFSET: Final = -1
-"""What a broker answers when no record is as young as the time asked for."""
+"""The broker's answer when no record is as young as the requested time."""
 
 
 class Bounds(NamedTuple):
-    """What is known of one partition."""
+    """The offsets of one partition."""
 
     first_offset: int
     end_offset: int
     committed: int | None = None
     at_timestamp: int = NO_OFFSET
-    """The first offset at or after the time of the scenario, if that has one."""
+    """The first offset at or after the time of the scenario, if the scenario has a time."""
 
 
 class Scenario(NamedTuple):
-    """What a person wants: one of the kinds above, with its number or its file."""
+    """The requested reset: one of the kinds above, with its number or its file."""
 
     kind: str
     value: int = 0
@@ -49,11 +49,11 @@ class Change(NamedTuple):
     committed: int | None
     offset: int
     remark: str = ""
-    """Why it is not exactly what was asked for."""
+    """Why the offset differs from the requested one."""
 
 
 def plan(scenario: Scenario, partitions: Mapping[TopicPartition, Bounds]) -> list[Change]:
-    """The changes, by topic and partition."""
+    """Return the changes, by topic and partition."""
     return [_change(scenario, at, partitions[at]) for at in sorted(partitions)]
 
 
@@ -77,7 +77,7 @@ def _change(scenario: Scenario, at: TopicPartition, bounds: Bounds) -> Change:
 
 
 def _wanted(scenario: Scenario, at: TopicPartition, bounds: Bounds) -> int | None:
-    """The offset as asked for, before it is held against the log; None means the end."""
+    """Return the requested offset, before the check against the log; None means the end."""
     if scenario.kind == SHIFT_BY:
         if bounds.committed is None:
             raise InvalidRequestError(

@@ -1,7 +1,7 @@
-"""What has to be known before a group's offsets are moved: that it is empty, and the bounds.
+"""Checks and bounds before an offset reset: the group must be empty.
 
-`client.offset_reset` makes the plan of it. Several answers are not one moment: records may come
-while they are asked for.
+`client.offset_reset` creates the plan from them. Several answers are not one moment: records may
+arrive during the requests.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from penstock.core.types import TopicPartition
 
 
 def check_empty(groups: Groups, name: str) -> None:
-    """A group that is not there yet is fine: the commit makes it."""
+    """Raise unless the group is empty; a missing group is accepted: the commit creates it."""
     found = groups.find(name)
     if found is not None and found.state != EMPTY:
         count = len(found.members)
@@ -32,7 +32,7 @@ def find_bounds(
     scenario: Scenario,
     wanted: Sequence[TopicPartition] | None,
 ) -> dict[TopicPartition, Bounds]:
-    """What is known of these partitions, or of all that the group committed."""
+    """Return the bounds of these partitions, or of all with a committed offset."""
     committed = groups.committed(name)
     places = list(committed) if wanted is None else list(wanted)
     first = cluster.find_offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP))

@@ -5,8 +5,8 @@ One line for each partition, without a heading:
     orders,0,42                     topic, partition, offset
     billing,orders,0,42             with the group first: an export of several groups
 
-Names are quoted as Kafka's tool does it, so that a plan written here and one written there are the
-same bytes, apart from the order of the lines.
+Names are quoted as in Kafka's tool, so both tools write the same bytes for the same plan, apart
+from the order of the lines.
 """
 
 import csv
@@ -18,21 +18,21 @@ from penstock.core.errors import InvalidRequestError
 from penstock.core.types import TopicPartition
 
 UNQUOTED_CHARACTERS_MAX: Final = 24
-"""Kafka's writer quotes a longer name without looking whether it has to."""
+"""Kafka's writer quotes every longer name, also without a special character."""
 
 _FIELDS_WITHOUT_GROUP: Final = 3
 _FIELDS_WITH_GROUP: Final = 4
 
 
 def write_plan(offsets: Mapping[TopicPartition, int]) -> str:
-    """The lines for one group."""
+    """Return the lines for one group."""
     return "".join(
         f"{_quoted(at.topic)},{at.partition},{offset}\n" for at, offset in offsets.items()
     )
 
 
 def read_plan(text: str, group_id: str) -> dict[TopicPartition, int]:
-    """The offsets that a file has for this group; `InvalidRequestError` names a wrong line."""
+    """Return a file's offsets for this group; `InvalidRequestError` names a wrong line."""
     offsets: dict[TopicPartition, int] = {}
     for number, fields in enumerate(_rows(text), start=1):
         if not fields:

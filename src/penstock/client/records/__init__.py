@@ -1,1 +1,1 @@
-"""Records: read, written, and deleted."""
+"""Reading, writing and deleting records."""

@@ -1,17 +1,17 @@
-"""`BatchSender`: appends finished record batches, several requests under way, each batch once.
+"""`BatchSender`: appends finished record batches, several requests in flight, each batch once.
 
 Guarantees, with acks=all and batches that carry a producer's numbers: when `flush` returns, every
-batch is in its partition exactly once, in the order in which it was given for that partition. A
-request whose answer was lost is sent again, and the broker knows what it has. At most
-`REQUESTS_IN_FLIGHT_MAX` requests are under way to a leader, because a broker remembers that many
-batches of a producer. When one fails, everything under way is waited for first, and then sent again
-in order; so a later batch never overtakes an earlier one.
+batch is in its partition exactly once, in the order of `send` for that partition. A request whose
+answer was lost is sent again, and the broker recognizes batches that it has. At most
+`REQUESTS_IN_FLIGHT_MAX` requests are in flight to a leader, because a broker remembers that number
+of batches of a producer. When a request fails, the sender first waits for all requests in flight,
+and then sends the failed batches again in order. So a later batch never overtakes an earlier one.
 
-With acks=1 a lost answer means that batches are sent again and may be there twice; with acks=0
-nobody knows. Memory is bounded by `UNANSWERED_BYTES_MAX` and what one request holds.
+With acks=1, batches whose answer was lost are sent again and may be stored twice. With acks=0 the
+outcome is unknown. Memory is bounded by `UNANSWERED_BYTES_MAX` and the size of one request.
 
-It numbers nothing and packs nothing: batches come from an encoder. It belongs to one thread, which
-waits while the network does; there is no timer and no thread of its own.
+It does not number or encode batches: an encoder does. It belongs to one thread, which waits for the
+network; there is no timer and no thread of its own.
 """
 
 import time
@@ -33,22 +33,23 @@ from penstock.protocol.messages.produce import PartitionProduceResponse
 
 ACKS_ALL: Final = -1
 REQUESTS_IN_FLIGHT_MAX: Final = 5
-"""For each leader; Kafka's bound for idempotent producers."""
+"""Limit for each leader; Kafka's bound for idempotent producers."""
 REQUEST_BYTES_WANTED: Final = 262_144
-"""A request leaves when so much waits for its leader: enough that its own cost does not matter."""
+"""A request is sent when this number of bytes waits for its leader: then its own cost does not
+matter."""
 REQUEST_BYTES_MAX: Final = 4_194_304
-"""Many partitions fit one request; a larger one holds up the answers to its neighbours."""
+"""Many partitions fit into one request; a larger request delays the answers of its neighbours."""
 UNANSWERED_BYTES_MAX: Final = 33_554_432
-"""Kafka's buffer.memory: bytes under way to all leaders."""
+"""Kafka's buffer.memory: bytes in flight to all leaders."""
 EXPLICIT_ADD_PRODUCE_VERSION_MAX: Final = 11
-"""From 12 on Produce adds partitions to transactions, which is version 2 of that protocol."""
+"""Starting at version 12, Produce adds partitions to transactions (version 2 of that protocol)."""
 
 _STORED: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
-"""A duplicate is a batch of ours that was appended before its answer was lost."""
+"""A duplicate is a batch of this sender that was appended before its answer was lost."""
 
 
 class BatchRefusedError(BrokerAnswerError):
-    """A broker will not store a batch, however often it is asked."""
+    """A broker permanently rejects a batch."""
 
     def __init__(self, at: TopicPartition, code: ErrorCode, message: str, batch_bytes: int) -> None:
         super().__init__(code.value, code.name, f"{at}: {message}" if message else str(at))
@@ -61,7 +62,7 @@ class _Batch:
     at: TopicPartition
     data: bytearray | bytes
     number: int
-    """Counts the batches of this sender: their order."""
+    """The position of the batch in this sender's order."""
 
 
 @dataclass(slots=True)
@@ -83,7 +84,7 @@ class BatchSender:
         join: Callable[[Collection[TopicPartition]], None] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`join` is told of partitions before the first batch goes there (transaction version 0).
+        """`join` gets new partitions before their first batch is sent (transaction version 0).
 
         Without it a transaction is of version 2.
         """
@@ -105,11 +106,11 @@ class BatchSender:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """Where something was sent."""
+        """Return the partitions of the batches that were sent."""
         return frozenset(self._joined)
 
     def send(self, at: TopicPartition, data: bytearray | bytes) -> None:
-        """Take a batch; it leaves now or with those that follow. It must not be changed again."""
+        """Send a batch now or with later batches. The caller must not change it again."""
         self._count += 1
         self._waiting.setdefault(at, deque()).append(_Batch(at, data, self._count))
         self._waiting_bytes += len(data)
@@ -117,7 +118,7 @@ class BatchSender:
             self._pump(to_the_end=False)
 
     def flush(self) -> None:
-        """Send what waits, and wait until everything is stored."""
+        """Send all waiting batches, and wait until everything is stored."""
         while self._waiting or self._again or any(self._under_way.values()):
             self._pump(to_the_end=True)
             for address in list(self._under_way):
@@ -125,7 +126,7 @@ class BatchSender:
                     self._receive(address)
 
     def abandon(self) -> None:
-        """Nobody waits for what is under way any more; it may be stored or not."""
+        """Discard all batches without waiting; batches in flight may be stored or not."""
         for queue in self._under_way.values():
             for request in queue:
                 request.started.forget()
@@ -136,7 +137,7 @@ class BatchSender:
     # --- Sending ---
 
     def _pump(self, *, to_the_end: bool) -> None:
-        """Send requests until less than one waits."""
+        """Send requests until less than one request waits."""
         while True:
             if self._again:
                 self._recover()
@@ -158,7 +159,7 @@ class BatchSender:
         self._joined.update(new)
 
     def _send_to(self, address: Address, partitions: list[TopicPartition]) -> None:
-        """One request to one leader: the next batch of each partition, as far as there is room."""
+        """Send one request to a leader: the next batch of each partition, up to the size limit."""
         batches: dict[TopicPartition, _Batch] = {}
         size_bytes = 0
         for at in partitions:
@@ -169,7 +170,7 @@ class BatchSender:
             size_bytes += len(batch.data)
         self._make_room(address, size_bytes)
         if self._again:
-            return  # what failed meanwhile goes first
+            return  # failed batches are sent first
         for at in batches:
             self._take_waiting(at)
         try:
@@ -210,7 +211,7 @@ class BatchSender:
             self._receive(next(one for one, queue in self._under_way.items() if queue))
 
     def _receive(self, address: Address) -> None:
-        """Wait for the oldest answer of this leader; what failed is put aside to go again."""
+        """Wait for the oldest answer of this leader; failed batches are kept for a retry."""
         queue = self._under_way[address]
         request = queue.popleft()
         if not queue:
@@ -251,7 +252,7 @@ class BatchSender:
             self._failure = error
 
     def _recover(self) -> None:
-        """Wait for all that is under way, then put what failed before what waits, in order."""
+        """Wait for all requests in flight; put failed batches before waiting ones, in order."""
         for address in list(self._under_way):
             while self._under_way.get(address):
                 self._receive(address)
@@ -264,7 +265,7 @@ class BatchSender:
         self._give_up_or_pause(failure)
 
     def _give_up_or_pause(self, error: ClientError) -> None:
-        """Pause before the next try; raise when there was no progress for too long."""
+        """Pause before the next attempt; raise when there was no progress for too long."""
         self._cluster.forget_leaders()
         if isinstance(error, BrokerAnswerError) and not _may_come_again(error):
             raise error

@@ -1,8 +1,8 @@
-"""Which partition a record goes to: Kafka's own rule, so keys land where Java puts them (pure).
+"""The partition of a record by Kafka's own rule, so keys land where Java puts them (pure).
 
 A key goes to `murmur2(key) & 0x7fffffff % partitions`. The hash is the 32-bit MurmurHash2 with the
-seed that Kafka's Java client uses; librdkafka calls this partitioner `murmur2`. Records without a
-key take turns batch by batch, not record by record, because larger batches cost less.
+seed of Kafka's Java client; librdkafka calls this partitioner `murmur2`. Records without a key
+change the partition batch by batch, not record by record, because larger batches cost less.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The hash as an unsigned 32-bit number."""
+    """Return the hash as an unsigned 32-bit number."""
     length = len(data)
     value = (_SEED ^ length) & _MASK
     whole = length & ~3
@@ -34,6 +34,6 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partition_count: int) -> int:
-    """The partition of a record with this key."""
+    """Return the partition of a record with this key."""
     assert partition_count > 0
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

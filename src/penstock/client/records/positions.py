@@ -1,4 +1,4 @@
-"""Where reading starts: a small value, and the words a person writes for it (pure).
+"""The start position of a reader: a small value, and its text forms (pure).
 
     earliest            the first record that is kept
     latest              after the last record
@@ -7,7 +7,7 @@
     2024-05-01T12:00Z   the first record at or after this time; without a zone it is UTC
     @1714564800000      the same, as milliseconds since 1970
 
-A bare number is always an offset, so that the meaning does not depend on how large it is.
+A bare number is always an offset, so that its meaning does not depend on its size.
 """
 
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from penstock.core.errors import InvalidRequestError
 
 
 class Start(NamedTuple):
-    """One way of saying where to start; `value` is an offset, a count or milliseconds."""
+    """A start position; `value` is an offset, a count or milliseconds."""
 
     kind: str
     value: int = 0
@@ -36,7 +36,7 @@ _REMEDY: Final = (
 
 
 def parse_start(text: str) -> Start:
-    """The start that `text` names; `InvalidRequestError` with the forms there are."""
+    """Parse a start position; raise `InvalidRequestError` with the valid forms."""
     if text in {EARLIEST, LATEST}:
         return Start(text)
     if text.startswith("@") and text[1:].isdecimal():

@@ -1,26 +1,26 @@
-"""`RangeReader`: the stored batches of one partition, from an offset until an offset, as they are.
+"""`RangeReader`: the stored batches of one partition between two offsets, unchanged.
 
-It makes no object for a record: what comes out are views of the received frames, for a decoder that
-wants bytes. Each answer is asked for while the caller still works on the one before, so that broker
-and caller work at the same time; never more than two answers are in memory.
+It creates no object for a record. The results are views of the received frames, for a decoder of
+bytes. It requests each answer while the caller still works on the previous one, so that broker and
+caller work at the same time. At most two answers are in memory.
 
-Guarantees: answers follow each other without a gap and end exactly when the range does. A leader
-that moved, a lost answer or a broker that restarts is waited for, as long as the cluster repeats
-calls. What cannot be read any more is an error, never a silent end:
+Guarantees: answers follow each other without a gap and end exactly at the end of the range. If a
+leader moves, an answer is lost or a broker restarts, the reader waits as long as the cluster
+retries calls. Unreadable offsets are an error, never a silent end:
 
-    what the broker says                                  what is raised
+    the broker's answer                                   the error
     the offset is outside of the log                      RangeGoneError
     the log ends before the range, for all that time      RangeGoneError
     the topic of this name has another id                 TopicRecreatedError
     there is no topic or partition of this name           UnknownTopicOrPartitionError
 
-The last two are asked again, of several brokers, before they are believed: one that has not caught
-up says so of a topic that was just created. One that knows the topic is believed at once, because
-what is read is asked for by the topic's id: there is no second one with it.
+The last two answers are checked with several brokers before they are accepted: a broker that is not
+up to date sends them for a topic that was just created. A broker that knows the topic is trusted
+immediately, because the fetch uses the topic's id, and no other topic has this id.
 
-Where compaction has left nothing, there is nothing to give: a range may end without its last
-offsets. It does NOT decode, decompress or check checksums, and is not a consumer: it commits
-nothing and follows nothing. It is used by one thread, and iterated once.
+Compaction can remove offsets, so a range may end without its last offsets. The reader does NOT
+decode, decompress or check checksums. It is not a consumer: it commits nothing and follows nothing.
+It is used by one thread, and iterated once.
 """
 
 import uuid
@@ -47,22 +47,23 @@ from penstock.records.batch import HEADER_BYTES, LOG_OVERHEAD_BYTES, MAGIC, read
 RANGE_BOUNDS: Final = FetchBounds(
     wait_ms_max=500, bytes_min=1, bytes_max=8_388_608, partition_bytes_max=8_388_608
 )
-"""Large enough that asking costs nothing beside the bytes, small enough for many tasks at once."""
+"""Large enough that the cost of a request does not matter, small enough for many concurrent
+tasks."""
 
 LAST_FETCH_BYTES_MIN: Final = 65_536
-"""What is asked for at least when only few offsets are left: their size is an estimate."""
+"""The smallest fetch size when only few offsets are left: their size is an estimate."""
 
 EMPTY_ANSWERS_MAX: Final = 6
-"""A broker that has nothing although its log goes on past the range is asked so many times, about
-three seconds in all: a tiered log may be slow. Then the offsets are gone by compaction, and the log
-is read on from its end."""
+"""The limit of empty answers from a broker whose log continues after the range, about three seconds
+in all: a tiered log may be slow. After that, the offsets count as removed by compaction, and
+reading continues at the end of the range."""
 
 _OFFSET_AND_LENGTH: Final = Struct(">qi")
 _LENGTH_MIN: Final = HEADER_BYTES - LOG_OVERHEAD_BYTES
 
 
 class RangeGoneError(PenstockError):
-    """Offsets that were to be read are not in the log, or not any more."""
+    """Requested offsets are not in the log, or not any more."""
 
     def __init__(
         self, at: TopicPartition, wanted_offset: int, log_start_offset: int, end_offset: int
@@ -78,7 +79,7 @@ class RangeGoneError(PenstockError):
 
 
 class TopicRecreatedError(PenstockError):
-    """The topic was deleted, and another one of its name exists."""
+    """The topic was deleted, and another topic with the same name exists."""
 
     def __init__(
         self, topic: str, expected_id: uuid.UUID | None, found_id: uuid.UUID | None
@@ -93,26 +94,26 @@ class TopicRecreatedError(PenstockError):
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose records are not for readers of committed ones, from this offset on."""
+    """An aborted transaction: `read_committed` readers skip its records from `first_offset`."""
 
     producer_id: int
     first_offset: int
 
 
 class FetchedBatches(NamedTuple):
-    """Whole stored batches in order, and where the log stood when they were read.
+    """Whole stored batches in order, and the bounds of the log at the time of the fetch.
 
-    The first may begin before the range, and the last may end behind it.
+    The first batch may begin before the range, and the last may end after it.
     """
 
     data: memoryview
     aborted: tuple[AbortedTransaction, ...]
-    """Empty for who reads uncommitted records."""
+    """Empty for `read_uncommitted` readers."""
     next_offset: int
-    """Where the next answer goes on; at the end of the range its end."""
+    """The start of the next answer; at the end of the range, its end."""
     log_start_offset: int
     end_offset: int
-    """The high watermark; for who reads committed records the last stable offset."""
+    """The high watermark; for `read_committed` readers the last stable offset."""
 
 
 class RangeReader:
@@ -130,7 +131,7 @@ class RangeReader:
         expected_topic_id: uuid.UUID | None = None,
         leader_epoch: int | None = None,
     ) -> None:
-        """`leader_epoch` is the newest one heard of: a leader that knows less is not believed."""
+        """`leader_epoch` is the newest known epoch: a leader with an older epoch is not trusted."""
         assert 0 <= from_offset <= until_offset
         self._cluster = cluster
         self._at = at
@@ -142,11 +143,11 @@ class RangeReader:
         self._leader_epoch = calls.NO_EPOCH if leader_epoch is None else leader_epoch
         self._under_way: Started[PartitionData] | None = None
         self._bytes_per_offset = 0.0
-        """Of the last answer; 0 before there was one."""
+        """Bytes per offset of the last answer; 0 before the first answer."""
         self._empty_answers = 0
 
     def __iter__(self) -> Iterator[FetchedBatches]:
-        """The batches, answer by answer."""
+        """Return the batches, answer by answer."""
         try:
             while self._position < self._until:
                 fetched = self._next()
@@ -159,7 +160,7 @@ class RangeReader:
                 under_way.forget()
 
     def _next(self) -> FetchedBatches | None:
-        """The next answer; None when it had no batch, and the next may have."""
+        """Return the next answer; None when it had no batch and the next answer may have one."""
         try:
             answer = self._cluster.repeat_doubting(
                 self._attempt, TopicRecreatedError, UnknownTopicOrPartitionError
@@ -190,18 +191,18 @@ class RangeReader:
         )
 
     def _attempt(self) -> PartitionData:
-        """The answer that is under way, or a new one; an error if it cannot be used."""
+        """Return the answer in flight, or request a new one; raise an error if it is unusable."""
         under_way, self._under_way = self._under_way, None
         answer = (under_way or self._start()).result()
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             gone = self._gone()
             if not gone.log_start_offset <= self._position <= gone.end_offset:
                 raise gone
-            # It is there after all: the broker that said otherwise was behind.
+            # The offset exists: the broker that denied it was not up to date.
             raise_error(ErrorCode.NOT_LEADER_OR_FOLLOWER, None, str(self._at))
         raise_error(answer.error_code, None, f"{self._at} at offset {self._position}")
         if not answer.records and self._end_offset(answer) < self._until:
-            # A new leader may need a moment to learn how far its log is committed.
+            # A new leader may need a moment to learn the committed end of its log.
             raise_error(ErrorCode.OFFSET_NOT_AVAILABLE, None, str(self._at))
         return answer
 
@@ -225,7 +226,7 @@ class RangeReader:
         return self._cluster.start(leader.address, call)
 
     def _start_next(self) -> None:
-        """Ask for what follows while the caller works; if that fails, it is told when needed."""
+        """Request the next answer while the caller works; an error is raised by the next read."""
         if self._position < self._until:
             try:
                 self._under_way = self._start()
@@ -233,7 +234,7 @@ class RangeReader:
                 self._under_way = None
 
     def _next_bounds(self) -> FetchBounds:
-        """As large as allowed, and not much larger than what is left of the range."""
+        """Return the largest allowed bounds, but not much larger than the rest of the range."""
         bounds = self._bounds
         if not self._bytes_per_offset:
             return bounds
@@ -247,7 +248,7 @@ class RangeReader:
         return answer.last_stable_offset if self._is_read_committed else answer.high_watermark
 
     def _gone(self) -> RangeGoneError:
-        """What the log has instead; an answer with an error does not say it."""
+        """Return the error with the bounds of the log; an error answer does not contain them."""
         ends = [
             self._cluster.find_offsets({self._at: timestamp})[self._at]
             for timestamp in (calls.EARLIEST_TIMESTAMP, calls.LATEST_TIMESTAMP)
@@ -256,7 +257,7 @@ class RangeReader:
 
 
 def whole_batches(data: memoryview, from_offset: int, until_offset: int) -> tuple[int, int]:
-    """The bytes of the whole batches that begin before `until_offset`, and the offset behind them.
+    """Return the size of the whole batches that begin before `until_offset`, and the next offset.
 
     A batch that is cut off at the end is left out. When the range ends in `data`, the offset is its
     end; when there is no batch, it is `from_offset`.

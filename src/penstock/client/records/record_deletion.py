@@ -1,7 +1,8 @@
 """Delete the records of partitions before an offset: one DeleteRecords for each leader.
 
-What is deleted is gone for everybody. It is not repeated when an answer is lost: to do it twice is
-to do it once, but whoever asked for "everything up to now" would lose what came meanwhile.
+Deleted records are gone for all consumers. The call is not retried when an answer is lost. A second
+call with an offset has no further effect, but a second "everything up to now" would also delete
+records that arrived meanwhile.
 """
 
 from collections.abc import Mapping
@@ -14,13 +15,13 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.messages import delete_records
 
 ALL_SO_FAR: Final = -1
-"""Instead of an offset: everything that is committed when the broker is asked."""
+"""In place of an offset: everything that is committed when the broker executes the request."""
 
 
 def delete_before(
     cluster: Cluster, offsets: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The first offset that each partition has afterwards."""
+    """Delete the records; return the first remaining offset of each partition."""
 
     def attempt() -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
@@ -35,7 +36,7 @@ def delete_before(
 def delete_call(
     offsets: Mapping[TopicPartition, int], timeout_ms: int
 ) -> Call[dict[TopicPartition, int]]:
-    """The call to one leader; an error of one partition is raised."""
+    """Return the call to one leader; an error of one partition is raised."""
     request = delete_records.DeleteRecordsRequest(
         topics=tuple(
             delete_records.DeleteRecordsTopic(

@@ -1,12 +1,12 @@
 """`TopicReader`: the records of a topic's partitions, from a start to the end or for ever.
 
-Without a group: it is told which partitions to read and keeps its own positions. Records of one
-partition come in order; between partitions there is none. Without `follow` it ends at the offsets
-that were the end when it began, so that it ends at all while others write. With `follow` it goes
-on.
+It works without a group: the caller names the partitions, and the reader keeps its own positions.
+Records of one partition arrive in order; there is no order between partitions. Without `follow` it
+stops at the end offsets of its start, so that it stops although producers write. With `follow` it
+continues.
 
-Control batches are passed over. Records of open and aborted transactions are shown, as Kafka's
-console consumer does by default.
+Control batches are skipped. Records of open and aborted transactions are returned, as by Kafka's
+console consumer by default.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ WAIT_MS_MAX = 500
 
 
 class ReadRecord(NamedTuple):
-    """A record with its place."""
+    """A record with its topic, partition and offset."""
 
     topic: str
     partition: int
@@ -46,7 +46,7 @@ class ReadRecord(NamedTuple):
 
 
 class TopicReader:
-    """Reads some partitions from their starts on."""
+    """Reads some partitions starting at their start offsets."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class TopicReader:
         first: Mapping[TopicPartition, int],
         end: Mapping[TopicPartition, int],
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition, within what there is."""
+        """Return the start offset of each partition, within the bounds of the log."""
         if start.kind == EARLIEST:
             return dict(first)
         if start.kind == LATEST:
@@ -85,7 +85,7 @@ class TopicReader:
         return {at: min(max(first[at], start.value), end[at]) for at in first}
 
     def records(self) -> Iterator[ReadRecord]:
-        """Every record, in the order of each partition."""
+        """Return every record, in order within each partition."""
         while open_partitions := self._open():
             for at, data in self._fetch_round(open_partitions):
                 yield from self._records_of(at, data)
@@ -96,7 +96,7 @@ class TopicReader:
     def _fetch_round(
         self, partitions: Sequence[TopicPartition]
     ) -> list[tuple[TopicPartition, bytes | bytearray | memoryview]]:
-        """One fetch from each leader. A round that fails half-way is made again as a whole."""
+        """Fetch once from each leader. A round that fails half-way is retried as a whole."""
 
         def attempt() -> list[tuple[TopicPartition, bytes | bytearray | memoryview]]:
             leaders = self._cluster.by_leader(partitions)
@@ -111,7 +111,7 @@ class TopicReader:
     def _fetch_from(
         self, leader: Address, partitions: Sequence[TopicPartition], leader_count: int
     ) -> Iterator[tuple[TopicPartition, bytes | bytearray | memoryview]]:
-        # Leaders are asked one after another: each may wait only for its share.
+        # Leaders are asked one after another, so each may wait only for its share of the time.
         bounds = FetchBounds(
             wait_ms_max=self._bounds.wait_ms_max // leader_count,
             bytes_min=self._bounds.bytes_min,

@@ -1,13 +1,13 @@
 """`TopicWriter`: collects records into batches and appends them, each once.
 
-With acks=all (-1) it takes a producer id and numbers its batches, so that a batch whose answer was
-lost is sent again without harm: the broker knows it. With acks=1 and acks=0 it has no numbers,
-and a lost answer is an `AnswerLostError`: the records may be there or not.
+With acks=all (-1) it uses a producer id and numbers its batches. So a batch whose answer was lost
+is sent again without harm: the broker recognizes it. With acks=1 and acks=0 batches have no
+numbers, and a lost answer raises `AnswerLostError`: the records may be stored or not.
 
 A batch is sent when it is full or when the caller flushes; there is no timer and no thread. A
-record that would take a batch past the topic's limit begins the next one, so a batch exceeds the
-limit only if its one record does. Between two flushes records without a key go to one partition,
-then to the next.
+record that would increase a batch above the topic's limit begins the next batch. So a batch exceeds
+the limit only if its one record does. Between two flushes all records without a key go to one
+partition, after the flush to the next.
 """
 
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ from penstock.records.builder import BatchBuilder
 from penstock.records.record import Header, Record
 
 BATCH_BYTES_DEFAULT: Final = 524_288
-"""Half of what a broker takes by default; a batch of this size is sent."""
+"""Half of a broker's default limit; a batch of this size is sent."""
 
 RECORD_OVERHEAD_BYTES: Final = 40
-"""Lengths, deltas and attributes of a record, at most, and as much for each header."""
+"""The largest size of lengths, deltas and attributes of a record; the same for each header."""
 
 MESSAGE_LIMIT: Final = "max.message.bytes"
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
@@ -47,7 +47,7 @@ _MEBIBYTE: Final = 1_048_576
 ACKS_ALL: Final = -1
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _DONE: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
-"""A duplicate is a batch of ours that was appended before its answer was lost."""
+"""A duplicate is a batch of this writer that was appended before its answer was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _Batch:
 
 
 class TopicWriter:
-    """Appends records to one topic, which is created if the broker does that."""
+    """Appends records to one topic; the broker may create the topic automatically."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class TopicWriter:
         self._codec = codec
         self._batch_bytes_max = batch_bytes_max
         self._limit_bytes: int | None = None
-        """The topic's max.message.bytes, once it was asked for."""
+        """The topic's max.message.bytes; None before it is requested."""
         self.is_new_topic = False
-        """Whether the broker created the topic because this writer asked for it."""
+        """Whether the broker created the topic because of this writer's request."""
         self._partitions = sorted(part.partition_index for part in self._topic_now().partitions)
         if partition is not None and partition not in self._partitions:
             raise UnknownTopicOrPartitionError(
@@ -92,7 +92,7 @@ class TopicWriter:
         self._sequences: dict[int, int] = {}
         self._builders: dict[int, BatchBuilder] = {}
         self.records_sent = 0
-        """Records that were acknowledged; with acks=0, that were sent."""
+        """Records that were acknowledged; with acks=0, records that were sent."""
 
     def append(
         self,
@@ -102,7 +102,7 @@ class TopicWriter:
     ) -> None:
         """Add a record to its batch; a full batch is sent.
 
-        `RecordTooLargeError` when the topic's limit is known and the record is above it.
+        Raise `RecordTooLargeError` when the topic's limit is known and the record exceeds it.
         """
         partition = self._partition_of(key)
         builder = self._builders.get(partition)
@@ -128,13 +128,13 @@ class TopicWriter:
 
     @property
     def partition_count(self) -> int:
-        """Partitions of the topic."""
+        """Return the number of partitions of the topic."""
         return len(self._partitions)
 
     def learn_limit(self) -> None:
-        """Ask for the topic's max.message.bytes, and keep batches below it.
+        """Request the topic's max.message.bytes, and keep batches below it.
 
-        A broker that does not answer this is no failure: it will refuse what is too large.
+        A missing answer is not an error: the broker rejects batches that are too large.
         """
         with suppress(ClientError):
             found = self._cluster.topic_configs([self._topic])[self._topic].configs
@@ -169,7 +169,7 @@ class TopicWriter:
             return created
 
     def _check_alone(self, partition: int, builder: BatchBuilder) -> None:
-        """Refuse a record that exceeds the limit by itself; compressed it might still fit."""
+        """Reject a record that exceeds the limit by itself; a compressed record might still fit."""
         limit = self._limit_bytes
         if limit is None or self._codec != 0 or builder.size_bytes <= limit:
             return
@@ -189,7 +189,7 @@ class TopicWriter:
         )
 
     def _refused(self, at: TopicPartition, code: ErrorCode, batch: _Batch) -> BrokerAnswerError:
-        """The broker's refusal of a batch that is too large, with size and limit."""
+        """Return the error for a rejected batch that is too large, with size and limit."""
         if self._limit_bytes is None:
             self.learn_limit()
         limit = "unknown" if self._limit_bytes is None else f"{self._limit_bytes:,}"
@@ -230,7 +230,7 @@ class TopicWriter:
         batches: dict[TopicPartition, _Batch],
         waiting: dict[TopicPartition, _Batch],
     ) -> None:
-        """Send to one leader; what is acknowledged leaves `waiting`, so it is never sent again."""
+        """Send to one leader; remove acknowledged batches from `waiting`: they are sent once."""
         data = {at: batch.data for at, batch in batches.items()}
         answers = self._cluster.at(
             leader,
@@ -256,7 +256,7 @@ def _record_bytes_max(
     key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes]]
 ) -> int:
     size = RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-    # A character of a name takes at most four bytes.
+    # A character of a name has at most four bytes.
     return size + sum(
         RECORD_OVERHEAD_BYTES + 4 * len(name) + len(content) for name, content in headers
     )

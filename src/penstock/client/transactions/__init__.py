@@ -1,1 +1,1 @@
-"""Transactions of a cluster, and transactions of producers."""
+"""Administration of transactions, and transactions of producers."""

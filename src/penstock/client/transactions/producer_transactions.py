@@ -1,14 +1,14 @@
-"""`ProducerTransactions`: begin, write, look at and end transactions, also those of others.
+"""`ProducerTransactions`: begin, write, describe and end transactions, also of other processes.
 
-A transaction is begun and written by one process and may be ended by another one: everything that
-is needed for it is in an `OpenTransaction`, a value that can be stored and sent. Two versions of
-the protocol are spoken: version 2 (KIP-890, Kafka 4.0 and later), in which Produce itself adds a
-partition and every end bumps the epoch, and version 0, in which partitions are added beforehand.
-The cluster's finalized feature `transaction.version` says which.
+One process begins and writes a transaction, and another may end it. An `OpenTransaction` contains
+everything for that; it is a value that can be stored and sent. Two versions of the protocol are
+supported. In version 2 (KIP-890, Kafka 4.0 and later) Produce itself adds a partition, and every
+end raises the epoch. In version 0 partitions are added before. The cluster's finalized feature
+`transaction.version` decides.
 
-Ending is repeated until it is answered: an end that was carried out before is recognized by its
-epoch. However many transactions are ended or looked at, each coordinator gets its share at once.
-It belongs to one thread. It writes no records: see `batch_sender`.
+The end of a transaction is retried until it is answered: the coordinator recognizes a repeated end
+by its epoch. For any number of transactions, each coordinator gets its calls at once. It belongs to
+one thread. It writes no records: see `batch_sender`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -48,11 +48,11 @@ END_VERSION_MAX_0: Final = 4
 """EndTxn 5 is version 2 of the protocol."""
 DESCRIBED_AT_ONCE_MAX: Final = 1_000
 LOOK_SECONDS_MAX: Final = 5.0
-"""How old the sight of an id may be when it is taken because it was free."""
+"""The largest age of a description of a free id at the time of InitProducerId."""
 
 
 class ProducerTransactions:
-    """Transactions of one cluster, as their writers and their judges need them."""
+    """Transactions of one cluster, for their producers and for the processes that end them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -60,7 +60,7 @@ class ProducerTransactions:
         self._version: int | None = None
 
     def version(self) -> int:
-        """The version of the protocol that the cluster has agreed on: 0 or 2."""
+        """Return the transaction version of the cluster: 0 or 2."""
         if self._version is None:
             question = ask_versions(ASK_VERSIONS[1])
             answer = self._cluster.repeat(lambda: self._cluster.anywhere(question), repeatable=True)
@@ -70,7 +70,7 @@ class ProducerTransactions:
         return self._version
 
     def begin(self, transactional_id: str, timeout_ms: int) -> OpenTransaction:
-        """Take the transactional id: whoever had it is fenced, and their transaction aborted."""
+        """Initialize the transactional id; fence its previous producer, abort its transaction."""
         identity = self._coordinators.ask(
             transactional_id, _init(transactional_id, timeout_ms), repeatable=True
         )
@@ -79,11 +79,12 @@ class ProducerTransactions:
     def begin_unused(
         self, transactional_ids: Iterable[str], timeout_ms: int
     ) -> OpenTransaction | None:
-        """Take the first of these ids under which nothing is open; None when there is none.
+        """Initialize the first id without an open transaction; None when all have one.
 
-        Nobody's open transaction is aborted, unless it is begun and written between our look and
-        our taking, which follow one another. Brokers offer no way to do both at once: with an
-        expected epoch InitProducerId takes a second comer for a repetition of the first.
+        Open transactions of other producers are not aborted, with one exception: a transaction that
+        is begun and written between our description and our InitProducerId, which follow one
+        another. Brokers cannot do both at once: with an expected epoch, InitProducerId treats a
+        second producer as a repetition of the first.
         """
         for name in transactional_ids:
             begun = self._cluster.repeat(
@@ -94,7 +95,7 @@ class ProducerTransactions:
         return None
 
     def _begin_if_unused(self, name: str, timeout_ms: int) -> OpenTransaction | None:
-        """Look and take, once: who tries again looks again."""
+        """Describe and initialize once; a retry describes again."""
         version, looked_at_seconds = self.version(), self._cluster.clock.monotonic()
         sight = self.look_at([name]).get(name)
         if sight is not None and sight.state in OPEN_STATES:
@@ -112,7 +113,7 @@ class ProducerTransactions:
     def add_partitions(
         self, transaction: OpenTransaction, partitions: Iterable[TopicPartition]
     ) -> None:
-        """Tell the coordinator what will be written; with version 2 Produce does it."""
+        """Add partitions to the transaction before writing; with version 2 Produce does it."""
         if transaction.version == VERSION_0:
             self._coordinators.ask(
                 transaction.transactional_id,
@@ -121,13 +122,13 @@ class ProducerTransactions:
             )
 
     def end(self, transaction: OpenTransaction, *, commits: bool) -> OpenTransaction:
-        """End it, and give what the producer's next transaction has to use."""
+        """End the transaction; return the identity of the producer's next transaction."""
         return self._coordinators.ask(
             transaction.transactional_id, _end(transaction, commits=commits), repeatable=True
         )
 
     def commit_all(self, transactions: Sequence[OpenTransaction]) -> dict[str, CommitOutcome]:
-        """Commit each, and say what became of each, by transactional id."""
+        """Commit all transactions; return the outcome of each by transactional id."""
         answers = self._end_all(transactions, commits=True)
         refused = [one for one in transactions if answers[one.transactional_id] is not None]
         outcomes = {one.transactional_id: CommitOutcome.COMMITTED for one in transactions}
@@ -139,11 +140,11 @@ class ProducerTransactions:
         return outcomes
 
     def abort_all(self, transactions: Sequence[OpenTransaction]) -> None:
-        """Abort each that is still open; one that is not stays as it is."""
+        """Abort all open transactions of the list; ended transactions stay unchanged."""
         self._end_all(transactions, commits=False)
 
     def look_at(self, transactional_ids: Iterable[str]) -> dict[str, TransactionSight]:
-        """What their coordinators say of these; one that nobody knows is absent."""
+        """Return the coordinators' descriptions of these ids; unknown ids are absent."""
         sights: dict[str, TransactionSight] = {}
         unknown: set[str] = set()
         wanted = list(transactional_ids)
@@ -161,17 +162,17 @@ class ProducerTransactions:
         return sights
 
     def list_open(self, prefix: str, *, longer_than_ms: int = NO_TIME) -> list[str]:
-        """The transactional ids that begin so and have a transaction open, on all brokers.
+        """Return the transactional ids with this prefix and an open transaction, on all brokers.
 
-        With a duration, those that are open for longer; brokers before Kafka 3.8 cannot tell, which
-        is the error UNSUPPORTED_VERSION.
+        With a duration, return only ids that are open for longer. Brokers before Kafka 3.8 do not
+        support it and raise UNSUPPORTED_VERSION.
         """
         listed = Transactions(self._cluster).list_all([OPEN_STATE], longer_than_ms=longer_than_ms)
         names = (one.transactional_id for one in listed)
         return [name for name in names if name.startswith(prefix)]
 
     def find_open(self, prefix: str) -> list[OpenTransaction]:
-        """The transactions that are open under ids that begin so, as anybody needs them."""
+        """Return the open transactions under ids with this prefix; any process can end them."""
         sights = self.look_at(self.list_open(prefix))
         version = self.version()
         return [
@@ -181,10 +182,11 @@ class ProducerTransactions:
         ]
 
     def fence_all(self, transactions: Iterable[OpenTransaction], timeout_ms: int) -> None:
-        """Abort those of these that are still open, and let whoever writes them fail.
+        """Abort the open transactions of the list, and fence their producers.
 
-        With version 2 the end of a transaction raises the epoch, so its writer is fenced, and what
-        others began since under the same id is not touched. With version 0 only a begin does so.
+        With version 2 the end of a transaction raises the epoch. So its producer is fenced, and
+        later transactions under the same id are not affected. With version 0 only InitProducerId
+        fences.
         """
         wanted = list(transactions)
         self._end_all([one for one in wanted if one.version == VERSION_2], commits=False)
@@ -254,7 +256,7 @@ def _add(transaction: OpenTransaction, partitions: Sequence[TopicPartition]) -> 
     def read(answer: add_partitions_to_txn.AddPartitionsToTxnResponse) -> None:
         for topic in answer.results_by_topic_v3_and_below:
             for one in topic.results_by_partition:
-                # Its neighbours are told that nobody tried; this one says why.
+                # The other partitions have OPERATION_NOT_ATTEMPTED; this one has the reason.
                 if one.partition_error_code != ErrorCode.OPERATION_NOT_ATTEMPTED:
                     at = TopicPartition(topic.name, one.partition_index)
                     raise_error(one.partition_error_code, None, str(at))

@@ -1,7 +1,7 @@
-"""What the answers about a transaction mean to somebody who wants it committed (pure).
+"""Meaning of the answers about a transaction that should be committed (pure).
 
-EndTxn may be asked again and again with the producer id and epoch that wrote the transaction; what
-Apache Kafka 4.3 and Penstock answer to a commit:
+EndTxn may be repeated with the producer id and epoch of the transaction. Apache Kafka 4.3 and
+Penstock answer a commit as follows:
 
     the transaction                          with version 2          with version 0
     is open                                  NONE, epoch + 1         NONE
@@ -13,11 +13,11 @@ Apache Kafka 4.3 and Penstock answer to a commit:
     was aborted by an InitProducerId         PRODUCER_FENCED         PRODUCER_FENCED
     is forgotten (the id expired)            INVALID_PRODUCER_ID_MAPPING, both
 
-CONCURRENT_TRANSACTIONS is asked again. After any other refusal the coordinator's description
-decides: an abort is known by its state, until the id is used again; of everything else nobody can
-say what became of it. With version 2 an abort of a later transaction under the same id is told
-from ours by the epoch: a commit and another begin each took one before it. With version 0 it is
-not, so who ends transactions of others must not let their ids be used again before.
+CONCURRENT_TRANSACTIONS is retried. After any other error the coordinator's description decides. Its
+state shows an abort, until the id is used again; any other outcome is unknown. With version 2 the
+epoch distinguishes our abort from the abort of a later transaction under the same id: a commit and
+another begin each raised the epoch by one before it. With version 0 it does not. So a process that
+ends transactions of others must prevent the reuse of their ids before that.
 """
 
 from enum import Enum, auto
@@ -28,7 +28,7 @@ from penstock.protocol.error_codes import ErrorCode
 _ABORTED_STATES: Final = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
 OPEN_STATE: Final = "Ongoing"
 _ABORT_EPOCHS_MAX: Final = 2
-"""By how much an abort raises the epoch with version 2: by one, and by one more if it was a
+"""The largest increase of the epoch by an abort with version 2: by one, and by one more after a
 timeout. A commit, a begin and an abort raise it by three at least."""
 
 REFUSALS: Final = frozenset(
@@ -39,31 +39,31 @@ REFUSALS: Final = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Answers to EndTxn that leave the question what became of the transaction."""
+"""Errors of EndTxn that leave the outcome of the transaction open."""
 
 
 class CommitOutcome(Enum):
-    """What came of committing a transaction."""
+    """The outcome of a commit."""
 
     COMMITTED = auto()
-    """Now, or before."""
+    """Committed by this call, or before."""
     ABORTED = auto()
     UNKNOWN = auto()
-    """The cluster does not know it any more."""
+    """The cluster does not know the transaction any more."""
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that somebody writes or has written, as anybody needs it to end it."""
+    """A transaction that is being or was written, with all that a process needs to end it."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     version: int
-    """The transaction version that was spoken to write it: whoever ends it must speak it too."""
+    """The transaction version that wrote it; the end must use the same version."""
 
 
 class TransactionSight(NamedTuple):
-    """What a coordinator says of a transactional id."""
+    """A coordinator's description of a transactional id."""
 
     state: str
     producer_id: int
@@ -71,7 +71,7 @@ class TransactionSight(NamedTuple):
 
 
 def outcome_of_sight(wanted: OpenTransaction, sight: TransactionSight | None) -> CommitOutcome:
-    """What became of a transaction whose commit was refused; None: the id is not known."""
+    """Return the outcome of a transaction after a rejected commit; sight None: id unknown."""
     if sight is None or sight.producer_id != wanted.producer_id:
         return CommitOutcome.UNKNOWN
     raised = sight.producer_epoch - wanted.producer_epoch
@@ -82,5 +82,5 @@ def outcome_of_sight(wanted: OpenTransaction, sight: TransactionSight | None) ->
 
 
 def is_open(wanted: OpenTransaction, sight: TransactionSight | None) -> bool:
-    """Whether a transaction is as its writer left it."""
+    """Whether a transaction is unchanged since its producer's last write."""
     return sight == (OPEN_STATE, wanted.producer_id, wanted.producer_epoch)

@@ -1,8 +1,8 @@
-"""`Transactions`: the transactions of a cluster as a person asks about them.
+"""`Transactions`: the transactions of a cluster, for administration.
 
-A coordinator knows a transaction by its transactional id. A partition knows it by its producer: the
-two can differ, and then the partition's one hangs. It holds back everybody who reads committed
-records until it is aborted there, with a marker that no coordinator writes any more.
+A coordinator identifies a transaction by its transactional id, a partition by its producer. The two
+can differ; then the partition's transaction hangs. It blocks all `read_committed` consumers until
+it is aborted in the partition, with a marker that no coordinator writes any more.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,23 +25,23 @@ from penstock.protocol.messages import (
 NO_TIME: Final = -1
 NO_OFFSET: Final = -1
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
-"""While it is in one of these, a coordinator ends the transaction by itself."""
+"""In these states the coordinator itself ends the transaction."""
 COORDINATOR_EPOCH_FIRST: Final = 0
-"""For a producer whose transactions never ended here: not above any coordinator's epoch."""
+"""For a producer without an ended transaction here: not above any coordinator's epoch."""
 
 DURATION_VERSION_MIN: Final = 1
-"""The first version of ListTransactions that can ask for a duration (KIP-994, Kafka 3.8)."""
+"""The first version of ListTransactions with a duration filter (KIP-994, Kafka 3.8)."""
 
 Result = TypeVar("Result")
 
 
 class UnknownTransactionError(PenstockError):
-    """There is no transaction of this id, or none that begins at this offset."""
+    """No transaction has this id, or none begins at this offset."""
 
     def __init__(self, *words: object, transactional_id: str = "") -> None:
         super().__init__(*words)
         self.transactional_id = transactional_id
-        """The id that was asked for; empty when it was an offset."""
+        """The requested id; empty when the request was for an offset."""
 
 
 class ListedTransaction(NamedTuple):
@@ -55,7 +55,7 @@ class ListedTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """What a coordinator knows of a transactional id."""
+    """A coordinator's description of a transactional id."""
 
     transactional_id: str
     coordinator: Coordinator
@@ -69,7 +69,7 @@ class TransactionDescription:
 
 
 class PartitionProducer(NamedTuple):
-    """What a partition knows of a producer that writes to it."""
+    """A partition's state of a producer that writes to it."""
 
     producer_id: int
     producer_epoch: int
@@ -77,7 +77,7 @@ class PartitionProducer(NamedTuple):
     last_timestamp_ms: int
     coordinator_epoch: int
     start_offset: int | None
-    """The first offset of its open transaction, if it has one."""
+    """The first offset of its open transaction, or None."""
 
 
 class Transactions:
@@ -94,9 +94,9 @@ class Transactions:
         *,
         longer_than_ms: int = NO_TIME,
     ) -> list[ListedTransaction]:
-        """Every transactional id by name: each broker knows those it coordinates.
+        """Return every transactional id by name: each broker lists the ids that it coordinates.
 
-        How long a transaction is open the coordinator measures, with the clock of its timeout.
+        The coordinator measures the duration of a transaction, with the clock of its timeout.
         """
         request = list_transactions.ListTransactionsRequest(
             state_filters=tuple(states),
@@ -116,7 +116,7 @@ class Transactions:
         return sorted(self._cluster.repeat(attempt, repeatable=True))
 
     def describe(self, transactional_id: str) -> TransactionDescription:
-        """A transactional id; `UnknownTransactionError` when no producer has it."""
+        """Describe a transactional id; raise `UnknownTransactionError` when no producer has it."""
         try:
             found = self._coordinators.ask(
                 transactional_id, _described(transactional_id), repeatable=True
@@ -146,11 +146,11 @@ class Transactions:
         )
 
     def producers(self, at: TopicPartition) -> list[PartitionProducer]:
-        """The producers that a partition remembers, by id."""
+        """Return the producers that a partition remembers, by id."""
         return self._at_leader(at, _producers(at), repeatable=True)
 
     def open_at(self, at: TopicPartition, start_offset: int) -> PartitionProducer:
-        """The producer whose open transaction begins at this offset."""
+        """Return the producer whose open transaction begins at this offset."""
         producers = self.producers(at)
         for producer in producers:
             if producer.start_offset == start_offset:
@@ -160,7 +160,7 @@ class Transactions:
         )
 
     def owner(self, producer_id: int, at: TopicPartition) -> TransactionDescription | None:
-        """The transaction of this producer in this partition that a coordinator will end, if any.
+        """Return the producer's transaction here that a coordinator will end, or None.
 
         An open transaction without an owner hangs.
         """
@@ -175,7 +175,7 @@ class Transactions:
         return None
 
     def hanging(self, at: TopicPartition, *, silent_since_ms: int) -> list[PartitionProducer]:
-        """Producers whose transaction hangs here, and who wrote nothing since then."""
+        """Return producers with a hanging transaction here and no write since `silent_since_ms`."""
         return [
             one
             for one in self.producers(at)

@@ -1,4 +1,4 @@
-"""Broker addresses and the list of them that a person gives (pure)."""
+"""Broker addresses and the parser of address lists (pure)."""
 
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ _EXAMPLE: Final = f"Use localhost:{DEFAULT_PORT} for a broker on this machine."
 
 
 class Address(NamedTuple):
-    """Where a broker listens."""
+    """The host and port of a broker's listener."""
 
     host: str
     port: int
@@ -21,7 +21,7 @@ class Address(NamedTuple):
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """The addresses in `host:port,host:port`; without a port it is 9092; IPv6 is `[::1]:9092`."""
+    """Parse `host:port,host:port`; the default port is 9092; IPv6 is written `[::1]:9092`."""
     addresses = tuple(_parse_address(part.strip()) for part in text.split(",") if part.strip())
     if not addresses:
         raise InvalidRequestError(f"{text!r} names no broker; use host:port.", hint=_EXAMPLE)
@@ -55,7 +55,7 @@ def _parse_address(text: str) -> Address:
 
 
 def _check_no_url(text: str) -> None:
-    """A URL has a scheme before its host or a path behind its port; an address has neither."""
+    """Reject a URL: it has a scheme before its host or a path after its port."""
     scheme, is_url, rest = text.partition("://")
     rest = rest if is_url else text
     address, has_path, _ = rest.partition("/")
@@ -81,7 +81,7 @@ def _is_port(text: str) -> bool:
 
 
 def _is_name(host: str) -> bool:
-    """Whether a resolver can be asked for it: sockets encode a name like this before they do."""
+    """Whether a resolver accepts the name: sockets encode a name like this before a look-up."""
     try:
         host.encode("idna")
     except UnicodeError:

@@ -1,18 +1,19 @@
 """`BlockingConnection`: a `ClientConnection` over a blocking socket, for one thread.
 
-For scripts, the command line, Spark tasks and whoever has a thread to spare. Opening it asks the
-broker for its versions (`client.versions`). `carry` sends one call and waits; `send` and `receive`
-let several be under way: a broker answers in the order of the requests, and an answer that comes
-before its turn is kept until it is asked for. Time counts while somebody waits, so who works for
-long between two answers loses none.
+It is for scripts, the command line, Spark tasks and other code that can block a thread. Opening it
+requests the broker's versions (`client.versions`). `carry` sends one call and waits. `send` and
+`receive` allow several calls in flight. A broker answers in the order of the requests; an answer
+that arrives early is kept until `receive` asks for it. The timeout runs only while a caller waits,
+so long work between two answers does not lose an answer.
 
-A failure says whether the request can have been carried out. A broker acts on whole frames only, so
-while one byte of a request was not handed to the kernel, nothing happened:
-`BrokerUnreachableError`, safe to repeat. After the last byte it is `AnswerLostError`: it may have
-happened. After either the connection is of no use; the owner closes it.
+A failure says whether the broker may have executed the request. A broker executes whole frames
+only. Until the last byte is handed to the kernel, nothing happened: `BrokerUnreachableError`, safe
+to retry. After the last byte it is `AnswerLostError`: the request may have been executed. After
+either error the connection is unusable; the owner closes it.
 
-Nothing is read while a request is written. So whoever sends large requests must not have large
-answers under way on the same connection: both sides would wait for the other until the time is up.
+Nothing is read while a request is written. So a caller that sends large requests must not have
+large answers in flight on the same connection: both sides would wait for each other until the
+timeout.
 """
 
 import os
@@ -40,20 +41,20 @@ from penstock.protocol.connection import ClientConnection, Response
 from penstock.protocol.encoder_source import Buffer
 
 RESPONSE_BYTES_MAX: Final = 268_435_456
-"""Metadata of 100,000 partitions takes about 10 MiB, a fetch what it asks for."""
+"""Metadata of 100,000 partitions needs about 10 MiB, a fetch the size that it requests."""
 
 ANSWER_BYTES_AT_ONCE: Final = 16_777_216
-"""An answer up to this size gets its memory at once: more than a fetch asks for by default."""
+"""An answer up to this size gets its memory at once: more than the default size of a fetch."""
 
 ANSWER_BUFFERS_KEPT_MAX: Final = 2
-"""Large answers whose memory is used again: the one being worked on and the one being received. To
-make new memory for each of them costs as much as to receive them."""
+"""Large answers whose memory is reused: the one in processing and the one being received.
+Allocating memory for each answer costs as much as receiving it."""
 
 CONNECT_SECONDS_MAX: Final = 10.0
-"""Time to open a connection; less when the caller has less."""
+"""Time limit to open a connection; lower when the caller's timeout is lower."""
 
 BUFFERS_PER_WRITE_MAX: Final = 512
-"""Buffers handed to the kernel at once; Linux takes 1,024."""
+"""Buffers handed to the kernel at once; Linux accepts 1,024."""
 
 Result = TypeVar("Result")
 
@@ -65,7 +66,7 @@ def connect(
     client_id: str = CLIENT_NAME,
     clock: Clock | None = None,
 ) -> "BlockingConnection":
-    """Open a connection and learn the broker's versions; `BrokerUnreachableError` if it fails."""
+    """Open a connection and request versions; raise `BrokerUnreachableError` if it fails."""
     try:
         opened = socket.create_connection(address, min(timeout_seconds, CONNECT_SECONDS_MAX))
     except (OSError, UnicodeError) as error:
@@ -108,11 +109,11 @@ class BlockingConnection:
         )
         self._versions: Versions = {}
         self._arrived: dict[int, Message] = {}
-        """Answers that came before they were asked for; at most as many as may be in flight."""
+        """Answers that arrived before `receive` asked for them; at most the requests in flight."""
         self._forgotten: set[int] = set()
 
     def negotiate(self) -> None:
-        """Ask for the versions that the broker serves."""
+        """Request the versions that the broker supports."""
         answer = self.receive(self._send(ask_versions(ASK_VERSIONS[1]), ASK_VERSIONS[1]))
         lower = lower_version(answer)
         if lower is not None:
@@ -124,12 +125,12 @@ class BlockingConnection:
         return self.receive(self.send(call))
 
     def send(self, call: Call[Result]) -> Ticket[Result]:
-        """Send the request; others may be sent before its answer is received."""
+        """Send the request; more requests may be sent before its answer is received."""
         version = choose_version(call, self._versions, self._address)
         return self._send(call, version)
 
     def receive(self, ticket: Ticket[Result]) -> Result:
-        """Wait for the answer of a call that was sent; each ticket is good for once."""
+        """Wait for the answer of a sent call; each ticket can be used once."""
         call = ticket.call
         if call.answer_type is None:
             return call.read(None)
@@ -141,7 +142,7 @@ class BlockingConnection:
         return call.read(answer)
 
     def has_answer(self, ticket: Ticket[Any]) -> bool:
-        """Whether `receive` would not wait: takes in what has come, and waits for nothing."""
+        """Whether `receive` would not wait; reads the received bytes and never waits itself."""
         if ticket.call.answer_type is None:
             return True
         while ticket.correlation_id not in self._arrived:
@@ -156,17 +157,17 @@ class BlockingConnection:
         return True
 
     def fileno(self) -> int:
-        """For `select`: readable when an answer may have come that `has_answer` does not know."""
+        """Return the descriptor for `select`: readable when a new answer may have arrived."""
         return self._socket.fileno()
 
     def forget(self, ticket: Ticket[Any]) -> None:
-        """Nobody will ask for this answer: it is thrown away when it comes."""
+        """Discard the answer of this call when it arrives."""
         has_answer = ticket.call.answer_type is not None
         if has_answer and self._arrived.pop(ticket.correlation_id, None) is None:
             self._forgotten.add(ticket.correlation_id)
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the socket."""
         self._socket.close()
 
     def _send(self, call: Call[Result], version: int) -> Ticket[Result]:
@@ -199,7 +200,7 @@ class BlockingConnection:
                 parts[0] = parts[0][sent:]
 
     def _receive_one(self, deadline: float) -> None:
-        """Wait for the next answer, whoever asked for it."""
+        """Wait for the next answer, for any ticket."""
         while (response := self._protocol.next_response()) is None:
             try:
                 seconds_left = self._seconds_left(deadline)
@@ -209,7 +210,7 @@ class BlockingConnection:
         self._keep(response)
 
     def _read(self, *, timeout_seconds: float) -> None:
-        """Take in some bytes. With no time at all, `BlockingIOError` says that there are none."""
+        """Read some bytes. With a timeout of 0, raise `BlockingIOError` when there are none."""
         reader = self._protocol.reader
         try:
             self._socket.settimeout(timeout_seconds)
@@ -236,12 +237,12 @@ class BlockingConnection:
 
 
 def reason(error: OSError | UnicodeError) -> str:
-    """Why an operation of the network failed, in the system's words."""
+    """Return the reason of a failed network operation, in the system's words."""
     if isinstance(error, UnicodeError):
         return "its host cannot be looked up: a part between dots has 1 to 63 characters"
     if isinstance(error, TimeoutError):
         return "timed out"
-    # Event loops put words of their own into an error of the system; a resolver's has its own.
+    # Event loops add their own text to a system error; a resolver's error has its own text.
     if error.errno is None or isinstance(error, socket.gaierror):
         return (error.strerror or str(error) or type(error).__name__).lower()
     return os.strerror(error.errno).lower()

@@ -1,11 +1,12 @@
-"""`Call`: a call to a broker as a value, and what carries one.
+"""`Call`: a call to a broker as a value, and the connections that carry it.
 
-A call says what to send, what kind of answer comes, and how to read it into what the caller wants.
-It is made once, in `client.calls` and its neighbours, and carried by any transport: the blocking
-connection, the asyncio one, or a fake. Making a call does no IO, and reading an answer does none.
+A call has the request, the type of the answer, and a function that reads the answer into the
+caller's result. It is created once, in `client.calls` and its neighbours. Any transport carries it:
+the blocking connection, the asyncio connection, or a fake. Neither creating a call nor reading an
+answer does IO.
 
-An error code for the whole request is raised by `read` as `BrokerAnswerError`; what else may go
-wrong is the transport's to say (`client.blocking`). Nothing is retried here.
+`read` raises an error code for the whole request as `BrokerAnswerError`. The transport raises all
+other errors (`client.blocking`). Nothing is retried here.
 """
 
 from collections.abc import Callable
@@ -22,47 +23,47 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Result_co]):
-    """A request and how to read its answer."""
+    """A request and the function that reads its answer."""
 
     request: Message
     answer_type: type | None
-    """None: the broker does not answer (Produce with acks=0), and `read` is given None."""
+    """None: the broker does not answer (Produce with acks=0), and `read` gets None."""
     read: Callable[[Any], Result_co]
     version_max: int | None = None
-    """The highest version that the call is written for, if the message knows higher ones."""
+    """The highest version that the call supports, if the message has higher ones."""
     version_min: int | None = None
-    """The lowest version that has what the call asks for, if the message knows lower ones."""
+    """The lowest version that has the requested feature, if the message has lower ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket(Generic[Result_co]):
-    """A call that was sent, for whoever wants its answer later."""
+    """A sent call, to receive its answer later."""
 
     call: Call[Result_co]
     correlation_id: int
 
 
 class Connection(Protocol):
-    """A connection to one broker that one thread uses; what the transports and the fakes are."""
+    """A connection to one broker for one thread; the interface of the transports and the fakes."""
 
     def carry(self, call: Call[Result]) -> Result:
         """Send the request and wait for its answer."""
         ...
 
     def send(self, call: Call[Result]) -> Ticket[Result]:
-        """Send the request; others may be sent before its answer is received."""
+        """Send the request; more requests may be sent before its answer is received."""
         ...
 
     def receive(self, ticket: Ticket[Result]) -> Result:
-        """Wait for the answer of a call that was sent; each ticket is good for once."""
+        """Wait for the answer of a sent call; each ticket can be used once."""
         ...
 
     def forget(self, ticket: Ticket[Result]) -> None:
-        """Nobody will ask for this answer: it is thrown away when it comes."""
+        """Discard the answer of this call when it arrives."""
         ...
 
     def close(self) -> None:
-        """Give the socket back; closing twice is the same as once."""
+        """Close the socket; closing twice has the same effect as once."""
         ...
 
 
@@ -71,7 +72,7 @@ class SharedConnection(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether calls can be made; once it is not, it never is again."""
+        """Whether calls can be sent; once False, it stays False."""
         ...
 
     async def carry(self, call: Call[Result]) -> Result:
@@ -79,12 +80,12 @@ class SharedConnection(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close the connection; closing twice is the same as once."""
+        """Close the connection; closing twice has the same effect as once."""
         ...
 
 
 def raise_error(code: ErrorCode, message: str | None, subject: str = "") -> None:
-    """Raise `BrokerAnswerError` unless the code says that all is well."""
+    """Raise `BrokerAnswerError` unless the code is NONE."""
     if code != ErrorCode.NONE:
         text = ": ".join(part for part in (subject, message) if part)
         raise BrokerAnswerError(code.value, code.name, text)

@@ -1,18 +1,19 @@
 """`AsyncConnection`: a `ClientConnection` over an asyncio transport, for many tasks at once.
 
-The same calls and the same errors as `client.blocking`: `BrokerUnreachableError` when the request
-was surely not carried out, `AnswerLostError` when it may have been. Calls of several tasks are
-under way together, as many as the protocol allows; who comes later waits for room. A frame leaves
-whole before the next one begins.
+It has the same calls and errors as `client.blocking`. `BrokerUnreachableError` means that the
+broker certainly did not execute the request, `AnswerLostError` that it may have. Calls of several
+tasks are in flight together, up to the limit of the protocol; later calls wait for room. A frame is
+sent whole before the next one begins.
 
-What a transport has buffered when a connection breaks is not told. So a request counts as sent from
-the moment its last byte is given to the transport, and of a large one the last byte is held back
-until the transport has handed everything before it to the kernel: a large request that went out in
-part is then known to be none.
+A transport does not report the bytes that it has buffered when a connection breaks. So a request
+counts as sent when its last byte is handed to the transport. The last byte of a large request is
+held back until the transport has handed all earlier bytes to the kernel. A large request that was
+sent in part is then known to be not executed.
 
-A task that is cancelled leaves its answer to be thrown away; if it was in the middle of a frame,
-the connection ends. A timeout ends the connection too, as a stream without its next answer is of no
-use; the others then get `AnswerLostError`. It belongs to one event loop and retries nothing.
+When a task is cancelled, its answer is discarded. If the task was in the middle of a frame, the
+connection ends. A timeout ends the connection too, because a stream without its next answer is
+unusable; the other tasks then get `AnswerLostError`. A connection belongs to one event loop and
+retries nothing.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ from penstock.protocol.connection import ClientConnection
 from penstock.protocol.encoder_source import Buffer
 
 WRITE_AT_ONCE_BYTES: Final = 65_536
-"""Of a larger request the last byte is held back; a smaller one fits into any socket's buffer."""
+"""The last byte of a larger request is held back; a smaller one fits into any socket's buffer."""
 
 Result = TypeVar("Result")
 
@@ -57,7 +58,7 @@ Result = TypeVar("Result")
 async def connect(
     address: Address, *, timeout_seconds: float, client_id: str = CLIENT_NAME
 ) -> "AsyncConnection":
-    """Open a connection and learn the broker's versions; `BrokerUnreachableError` if it fails."""
+    """Open a connection and request versions; raise `BrokerUnreachableError` if it fails."""
 
     def make() -> AsyncConnection:
         return AsyncConnection(address, timeout_seconds=timeout_seconds, client_id=client_id)
@@ -97,26 +98,27 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._versions: Versions = {}
         self._transport: asyncio.Transport | None = None
         self._waiting: dict[int, asyncio.Future[Message]] = {}
-        """Who waits for which answer, in the order of the requests."""
+        """Futures of the expected answers, in the order of the requests."""
         self._sending = asyncio.Lock()
         self._is_paused = False
         self._changed = asyncio.Event()
-        """Set when who waits for room should look again; only who holds `_sending` waits."""
+        """Set when a waiting sender should check for room again; only the holder of `_sending`
+        waits."""
         self._failure: PenstockError | None = None
         self._is_lost = asyncio.Event()
 
     @property
     def is_open(self) -> bool:
-        """Whether calls can be made; once it is not, it never is again."""
+        """Whether calls can be sent; once False, it stays False."""
         return self._transport is not None and self._failure is None
 
     @property
     def calls_in_flight(self) -> int:
-        """Requests that were sent and whose answers have not come."""
+        """Return the number of sent requests without an answer yet."""
         return self._protocol.requests_in_flight
 
     async def negotiate(self) -> None:
-        """Ask for the versions that the broker serves."""
+        """Request the versions that the broker supports."""
         answer = await self._exchange(ask_versions(ASK_VERSIONS[1]), ASK_VERSIONS[1])
         lower = lower_version(answer)
         if lower is not None:
@@ -129,7 +131,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return await self._exchange(call, version)
 
     async def close(self) -> None:
-        """Close the connection; whoever waits for an answer gets `AnswerLostError`."""
+        """Close the connection; waiting calls raise `AnswerLostError`."""
         self._fail(AnswerLostError(f"the connection to {self._address} was closed."))
         if self._transport is not None:
             await self._is_lost.wait()
@@ -166,7 +168,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
     async def _send(
         self, call: Call[Any], version: int, deadline: float
     ) -> asyncio.Future[Message] | None:
-        """Send a request, in its turn; what gives its answer, if it has one."""
+        """Send a request, in its turn; return the future of its answer, if it has one."""
         try:
             async with asyncio.timeout_at(deadline), self._sending:
                 await self._wait_for_room(is_between_frames=True)
@@ -192,7 +194,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         return answer
 
     async def _write_all_but_last(self, frame: list[Buffer]) -> bytes:
-        """Hand all but the last byte of a frame to the kernel; gives that byte."""
+        """Hand all but the last byte of a frame to the kernel; return the last byte."""
         assert self._transport is not None
         *parts, last = frame
         try:
@@ -200,13 +202,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
                 self._transport.write(part)
                 await self._wait_for_room(is_between_frames=False)
         except BaseException:
-            # The frame is torn, whoever interrupted it: nothing can follow on this connection.
+            # The frame is incomplete, whatever the cause: nothing can follow on this connection.
             self._fail(AnswerLostError(f"a request to {self._address} was interrupted."))
             raise
         return bytes(last[-1:])
 
     async def _wait_for_room(self, *, is_between_frames: bool) -> None:
-        """Until all is with the kernel, and another request allowed if one is to begin."""
+        """Wait until the kernel has all bytes and, between frames, another request is allowed."""
         while self._failure is None and (
             self._is_paused or (is_between_frames and not self._protocol.can_send)
         ):
@@ -220,20 +222,21 @@ class AsyncConnection(asyncio.BufferedProtocol):
             f"the connection to {self._address} failed before the request was sent: {why}"
         )
 
-    # --- What the event loop calls ---
+    # --- Callbacks of the event loop ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is open."""
+        """Store the transport of the open connection."""
         self._transport = cast("asyncio.Transport", transport)
-        # Paused whenever anything is buffered: then not paused means that all is with the kernel.
+        # The transport pauses whenever it buffers a byte, so "not paused" means that the kernel has
+        # all bytes.
         self._transport.set_write_buffer_limits(high=0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """Return the buffer for the next bytes."""
         return self._protocol.reader.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come: hand out the answers that are whole."""
+        """Hand out the complete answers after bytes arrived."""
         self._protocol.reader.buffer_updated(nbytes)
         try:
             while (response := self._protocol.next_response()) is not None:
@@ -245,16 +248,16 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._changed.set()
 
     def pause_writing(self) -> None:
-        """The transport holds bytes that the kernel did not take."""
+        """Note that the transport holds bytes that the kernel did not accept."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """The kernel has everything."""
+        """Note that the kernel has all bytes."""
         self._is_paused = False
         self._changed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone, by whomever."""
+        """End the connection, which either side closed."""
         if isinstance(exc, OSError):
             text = f"{self._address} did not answer: {reason(exc)}."
         else:
@@ -263,7 +266,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._is_lost.set()
 
     def _fail(self, error: PenstockError) -> None:
-        """End the connection, once. What came wrong was for the oldest; the others lost theirs."""
+        """End the connection, once.
+
+        A `PeerError` goes to the oldest request; all others get `AnswerLostError`.
+        """
         if self._failure is not None:
             return
         self._failure = error

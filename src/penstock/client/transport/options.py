@@ -1,9 +1,8 @@
 """`ClientOptions`: how to reach a cluster, from Kafka's own names of settings (pure).
 
-Settings that a client of ours does not need are not looked at: whoever takes settings from a person
-decides about names outside of `CLIENT_SETTINGS`. Two kinds are refused rather than ignored, because
-to ignore them would be to connect in another way than the person thinks: a security protocol other
-than PLAINTEXT, and every setting of TLS and SASL. Neither is built yet.
+Settings outside of `CLIENT_SETTINGS` are not read; the caller decides about them. Two kinds are
+rejected instead of ignored, because otherwise the connection would differ from the user's intent: a
+security protocol other than PLAINTEXT, and every setting of TLS and SASL. Neither is supported yet.
 """
 
 from collections.abc import Mapping
@@ -24,28 +23,28 @@ SECURITY_PROTOCOL: Final = "security.protocol"
 CLIENT_SETTINGS: Final = frozenset(
     {BOOTSTRAP_SERVERS, CLIENT_ID, REQUEST_TIMEOUT_MS, API_TIMEOUT_MS, SECURITY_PROTOCOL}
 )
-"""The settings that are read here."""
+"""The settings that this module reads."""
 
 PLAINTEXT: Final = "PLAINTEXT"
 TIMEOUT_MS_MAX: Final = 3_600_000
-"""An hour: a job that waits longer for one call is better told."""
+"""An hour: a job that waits longer for one call should get an error instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How to reach a cluster. It may be pickled and sent to another process."""
+    """Connection options of a cluster. They may be pickled and sent to another process."""
 
     bootstrap: tuple[Address, ...]
     client_id: str = CLIENT_NAME
     request_timeout_ms: int = 30_000
-    """For one request and its answer."""
+    """Timeout for one request and its answer."""
     retry_timeout_ms: int = 60_000
-    """For a call with all its repetitions: Kafka's default.api.timeout.ms."""
+    """Timeout for a call with all its retries: Kafka's default.api.timeout.ms."""
     security_protocol: str = PLAINTEXT
 
 
 def parse_client_options(settings: Mapping[str, str], *, prefix: str = "") -> ClientOptions:
-    """The options in Kafka's settings; `prefix` is what a person wrote before each name."""
+    """Return the options from Kafka's settings; `prefix` is the prefix of each name in messages."""
     for name, value in settings.items():
         _refuse_security(name, value, prefix)
     if BOOTSTRAP_SERVERS not in settings:

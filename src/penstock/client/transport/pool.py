@@ -1,7 +1,7 @@
-"""Open connections by address: made when first needed, given again, thrown away when they fail.
+"""Open connections by address: created at first use, reused, and discarded when they fail.
 
-One connection for each broker, because one thread uses it and several calls may be under way on it.
-It retries nothing and knows no cluster; `client.cluster` does.
+There is one connection for each broker, because one thread uses it and several calls may be in
+flight on it. The pool retries nothing and does not know the cluster; `client.cluster` does.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class ConnectionPool:
         self._open: dict[Address, Connection] = {}
 
     def start(self, address: Address, call: Call[Result]) -> "Started[Result]":
-        """Send a call to this address; the connection is opened now if there is none."""
+        """Send a call to this address; open a connection if there is none."""
         connection = self._open.get(address)
         if connection is None:
             connection = self._open[address] = self._connect(address)
@@ -39,14 +39,14 @@ class ConnectionPool:
     def discard_if_broken(
         self, address: Address, connection: Connection, error: BaseException
     ) -> None:
-        """Close and forget a connection that is of no use after this error."""
+        """Close and remove a connection that is unusable after this error."""
         if breaks_connection(error):
             connection.close()
             if self._open.get(address) is connection:
                 del self._open[address]
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         while self._open:
             _, connection = self._open.popitem()
             connection.close()
@@ -54,7 +54,7 @@ class ConnectionPool:
 
 @dataclass(frozen=True, slots=True)
 class Started(Generic[Result]):
-    """A call under way to one broker."""
+    """A call in flight to one broker."""
 
     pool: ConnectionPool
     address: Address
@@ -70,10 +70,10 @@ class Started(Generic[Result]):
             raise
 
     def forget(self) -> None:
-        """Nobody will ask for the result: the answer is thrown away when it comes."""
+        """Discard the answer when it arrives."""
         self.connection.forget(self.ticket)
 
 
 def breaks_connection(error: BaseException) -> bool:
-    """Whether a connection is of no use after this error: its stream is gone or out of step."""
+    """Whether a connection is unusable after this error: its stream is lost or out of step."""
     return isinstance(error, AnswerLostError | BrokerUnreachableError | PeerError)

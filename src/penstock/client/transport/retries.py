@@ -1,15 +1,15 @@
-"""Whether a failed call may be made again, and after what pause (pure).
+"""Whether a failed call may be retried, and after what pause (pure).
 
-    what failed                              repeatable call   other call
-    nothing was sent                         again             again
-    sent, no answer (outcome unknown)        again             raised: the caller must look
-    code: surely not carried out             again             again
-    code: retriable, perhaps carried out     again             raised
+    failure                                  repeatable call   other call
+    nothing was sent                         retried           retried
+    sent, no answer (outcome unknown)        retried           raised: the caller must check
+    code: certainly not executed             retried           retried
+    code: retriable, perhaps executed        retried           raised
     any other code                           raised            raised
 
-A call is repeatable when doing it twice is the same as once: every read, and a produce whose
-batches carry a producer's sequence numbers. Creating and deleting topics is not: the second time
-fails, and the person would be told that the first did.
+A call is repeatable when executing it twice has the same effect as once: every read, and a produce
+whose batches carry a producer's sequence numbers. Creating and deleting topics is not repeatable:
+the second attempt fails, and the user would get an error although the first one succeeded.
 """
 
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ from penstock.protocol.error_codes import ErrorCode
 PAUSE_SECONDS_FIRST: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 1.0
 LOOKS_MAX: Final = 7
-"""How often something doubtful is looked at before it is believed: 2.55 s with the pauses between,
-longer than a broker that is well takes to hear of a change, and at seven brokers if there are so
-many."""
+"""Attempts before a doubtful answer is accepted: 2.55 s with the pauses between them. This is
+longer than a healthy broker needs to receive a change. The attempts use seven brokers if there are
+seven."""
 
 NOT_CARRIED_OUT: Final = frozenset(
     {
@@ -45,12 +45,12 @@ NOT_CARRIED_OUT: Final = frozenset(
         ErrorCode.CORRUPT_MESSAGE,
     }
 )
-"""Codes with which a broker says that it did nothing. COORDINATOR_NOT_AVAILABLE is not one: a
-coordinator also says it when it wrote and its replicas did not follow in time."""
+"""Codes of a request that the broker did not execute. COORDINATOR_NOT_AVAILABLE is not one of them:
+a coordinator also sends it when it wrote and its replicas did not follow in time."""
 
 
 def may_repeat(error: ClientError, *, repeatable: bool) -> bool:
-    """Whether the call that failed with `error` may be made again."""
+    """Whether the call that failed with `error` may be retried."""
     if isinstance(error, BrokerUnreachableError):
         return True
     if isinstance(error, AnswerLostError):
@@ -69,7 +69,7 @@ class Pauses:
     _next_seconds: float = PAUSE_SECONDS_FIRST
 
     def next_pause(self, now_seconds: float) -> float | None:
-        """Seconds to wait before the next try; None when there is no time for one."""
+        """Return the seconds until the next attempt; None when there is no time for one."""
         pause = self._next_seconds
         if now_seconds + pause > self.deadline_seconds:
             return None

@@ -1,7 +1,8 @@
-"""Which server answered that is not a Kafka broker, by the first bytes it sent (pure).
+"""Detection of servers that are not Kafka brokers, by their first bytes (pure).
 
-A client reads them as the length of a frame, and a length of 1,213,486,160 bytes helps nobody. They
-are the letters `HTTP`, and the address is most often the admin port of the same broker.
+A client reads the first bytes as the length of a frame. An error about a frame of 1,213,486,160
+bytes does not help: these bytes are the letters `HTTP`, and the address is most often the admin
+port of the same broker.
 """
 
 from typing import Final
@@ -20,7 +21,7 @@ _TLS_RECORDS: Final = range(0x1503_0000, 0x1504_0000)
 
 
 def foreign_protocol(error: PenstockError) -> str:
-    """Return the protocol that a server answered in; empty when it cannot be told."""
+    """Return the protocol of the server's answer; empty when it is unknown."""
     if isinstance(error, FrameError):
         if error.length == _HTTP:
             return "HTTP"

@@ -1,8 +1,8 @@
-"""Which version of an API to use with a broker (pure): what both transports ask and decide.
+"""The version of an API to use with a broker, for both transports (pure).
 
-A connection first asks ApiVersions in the highest version it knows. A broker that is older answers
-in version 0 with UNSUPPORTED_VERSION and, since KIP-511, its list; it is asked once more. Every
-call then goes out in the highest version that broker, message and call know.
+A connection first sends ApiVersions in the highest version that it knows. An older broker answers
+in version 0 with UNSUPPORTED_VERSION and, since KIP-511, its list; then the client asks once more.
+Every later call uses the highest version that broker, message and call support.
 """
 
 from collections.abc import Mapping
@@ -22,11 +22,11 @@ Versions = Mapping[int, tuple[int, int]]
 """The lowest and highest version of each API."""
 
 ASK_VERSIONS: Final = ApiVersionsRequest.VERSIONS
-"""The versions in which a broker may be asked."""
+"""The versions of the ApiVersions request."""
 
 
 def ask_versions(version: int) -> Call[ApiVersionsResponse]:
-    """The first question on a connection; it is carried in exactly this version."""
+    """Return the first call of a connection; it is sent in exactly this version."""
     request = ApiVersionsRequest(
         client_software_name=CLIENT_NAME, client_software_version=CLIENT_VERSION
     )
@@ -34,7 +34,7 @@ def ask_versions(version: int) -> Call[ApiVersionsResponse]:
 
 
 def lower_version(answer: ApiVersionsResponse) -> int | None:
-    """The version to ask an older broker in; None when it has answered."""
+    """Return the version to ask an older broker in; None when the broker has answered."""
     if answer.error_code != ErrorCode.UNSUPPORTED_VERSION:
         return None
     known = {one.api_key: one.max_version for one in answer.api_keys}
@@ -42,13 +42,13 @@ def lower_version(answer: ApiVersionsResponse) -> int | None:
 
 
 def served_versions(answer: ApiVersionsResponse) -> Versions:
-    """What the broker serves; `BrokerAnswerError` when it does not tell."""
+    """Return the versions that the broker supports; raise `BrokerAnswerError` for an error code."""
     raise_error(answer.error_code, None, "asking for versions")
     return {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
 
 
 def choose_version(call: Call[object], served: Versions, address: Address) -> int:
-    """The highest version that all know; `BrokerAnswerError` when there is none."""
+    """Return the highest common version; raise `BrokerAnswerError` when there is none."""
     api_key: ApiKey = vars(type(call.request))["API_KEY"]
     lowest, highest = call.request.VERSIONS
     if call.version_max is not None:
