@@ -1,6 +1,6 @@
 """Transactions that one process writes and another one ends: the answers of both brokers.
 
-The table in `client.transaction_outcomes` is this file's subject: each line of it happens here, on
+The table in `transaction_outcomes` is this file's subject: each line of it happens here, on
 Penstock in memory, and with the marker on a Penstock process and on Apache Kafka.
 """
 

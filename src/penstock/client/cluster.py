@@ -1,7 +1,7 @@
 """`Cluster`: finds brokers, leaders and the controller, and retries calls until they succeed.
 
 It starts from the bootstrap addresses and fetches the rest with Metadata. It caches the metadata
-until a call fails. Then it fetches the metadata again, and retries the call if `client.retries`
+until a call fails. Then it fetches the metadata again, and retries the call if `transport.retries`
 allows it, until the time is over.
 
 By default the first contact is not retried. When no bootstrap address answers, the caller gets the

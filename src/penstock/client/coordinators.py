@@ -1,7 +1,7 @@
 """`Coordinators`: the coordinators of groups or transactional ids, and calls to them.
 
 FindCoordinator finds a coordinator, and the result is cached. When a call to the coordinator fails,
-it is discarded and found again, and the call is retried if `client.retries` allows it. The search
+it is discarded and found again, and the call is retried if `retries` allows it. The search
 is always retried while the cluster reports that the coordinator is not available yet: the first
 request makes the cluster create its internal topic, which needs a moment. It is NOT shared between
 threads.

@@ -8,7 +8,7 @@ Declarations and existing topics in, a plan out. Guarantees of a plan:
   created, because value and topic are checked again at the moment of the change;
 - after it was carried out, the next plan is empty.
 
-A topic that the file no longer names is not changed, settings included. `node.declared_topics`
+A topic that the file no longer names is not changed, settings included. `settings.declared_topics`
 carries a plan out, and `declaration_memory` stores the notes.
 """
 

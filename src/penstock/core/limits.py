@@ -1,6 +1,6 @@
 """Every bound in one table, with its unit and the reason for its value.
 
-Bounds that a user may set are defaults here and settings in `core.config`; the rest are fixed.
+Bounds that a user may set are defaults here and settings in `settings.config`; the rest are fixed.
 A bound is checked before memory is allocated for the bounded thing.
 """
 

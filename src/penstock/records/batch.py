@@ -20,7 +20,7 @@ The header has 61 bytes, big-endian:
 
 Because base offset, length, epoch and magic are outside the checksum, a reader of the log must also
 check that offsets follow each other. This module decides nothing: `records.validation` checks
-produced batches, `storage.recovery` the batches of a log.
+produced batches, `storage.log.recovery` the batches of a log.
 """
 
 from collections.abc import Iterator

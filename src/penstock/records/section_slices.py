@@ -6,7 +6,7 @@ that keys can be cut from it fast; a record that is larger than a window is a sl
 the section itself, and is not copied. Between two slices the caller may rest or stop.
 
 Raises `CorruptBatchError` when the bytes are not exactly the records that the header counts. It
-decides nothing (`storage.compaction`).
+decides nothing (`storage.compaction.decisions`).
 """
 
 from collections.abc import Iterator

@@ -7,7 +7,7 @@ only the small numbers at their beginning anew when the base timestamp changes.
 leader epoch, producer id, epoch and sequence, codec, timestamp type, transactional and control. So
 offsets and sequence numbers stay the same when records between them are removed.
 
-It is for compaction, and decides nothing (`storage.compaction`). `span_walk` finds the records.
+It is for compaction, and decides nothing (`compaction.decisions`). `span_walk` finds the records.
 """
 
 from collections.abc import Generator, Iterator

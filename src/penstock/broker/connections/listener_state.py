@@ -2,7 +2,7 @@
 
 Budgets, the turns of the event loop, counters and time limits belong to a listener and not to the
 process: a second listener, for other brokers, gets its own and cannot be starved by clients. It
-decides nothing: the budgets and `broker.listener` do.
+decides nothing: the budgets and `broker.connections.listener` do.
 """
 
 import asyncio

@@ -16,7 +16,7 @@ Guarantees:
 - a request whose client is gone waits for nothing, and a fetch whose client sends no more is
   answered with the records available.
 
-It knows neither sockets nor the event loop: `broker.listener` passes it functions to write and to
+It knows neither sockets nor the event loop: `listener` passes it functions to write and to
 close.
 """
 

@@ -6,7 +6,7 @@
 - A connection without requests is idle after `connection_idle_seconds_max`.
 
 A quota mutes a connection until `muted_until`. This file neither reads clocks nor ends connections:
-`broker.listener` does.
+`broker.connections.listener` does.
 """
 
 from typing import Final

@@ -7,10 +7,10 @@ with acks 0 there is no answer, and an error closes the connection. A partition 
 a request: the second batch of a pair could be acknowledged by the commit of the first.
 
 A request that needs more than its share of a turn of the event loop is continued later, and large
-compressed batches are checked by worker threads (`broker.produce_run`).
+compressed batches are checked by worker threads (`broker.producing.produce_run`).
 
 The first batch of a transaction in a partition waits until the transaction's coordinator has
-confirmed it (`broker.transaction_check`).
+confirmed it (`broker.producing.transaction_check`).
 """
 
 from collections.abc import Iterator

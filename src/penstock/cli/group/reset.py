@@ -2,7 +2,7 @@
 
 Nothing is changed without `--execute`. The group must have no members, at the plan and at the
 commit: the coordinator checks the second. All partitions are committed in one request. The plan is
-made by `client.offset_reset`, of what `client.reset_facts` knows.
+made by `client.groups.offset_reset`, of what `client.groups.reset_facts` knows.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """A running pipeline on a terminal, or as lines where nobody looks: thin drawing, no decisions.
 
-Everything is on standard error. What is shown comes from `spark.tables.run_view`, which is pure. It
+Everything is on standard error. What is shown comes from `inspection.run_view`, which is pure. It
 may be told of events from any thread.
 """
 

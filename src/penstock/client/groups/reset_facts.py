@@ -1,6 +1,6 @@
 """Checks and bounds before an offset reset: the group must be empty.
 
-`client.offset_reset` creates the plan from them. Several answers are not one moment: records may
+`groups.offset_reset` creates the plan from them. Several answers are not one moment: records may
 arrive during the requests.
 """
 

@@ -1,7 +1,7 @@
 """`BlockingConnection`: a `ClientConnection` over a blocking socket, for one thread.
 
 It is for scripts, the command line, Spark tasks and other code that can block a thread. Opening it
-requests the broker's versions (`client.versions`). `carry` sends one call and waits. `send` and
+requests the broker's versions (`transport.versions`). `carry` sends one call and waits. `send` and
 `receive` allow several calls in flight. A broker answers in the order of the requests; an answer
 that arrives early is kept until `receive` asks for it. The timeout runs only while a caller waits,
 so long work between two answers does not lose an answer.

@@ -6,7 +6,7 @@ the blocking connection, the asyncio connection, or a fake. Neither creating a c
 answer does IO.
 
 `read` raises an error code for the whole request as `BrokerAnswerError`. The transport raises all
-other errors (`client.blocking`). Nothing is retried here.
+other errors (`client.transport.blocking`). Nothing is retried here.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """`AsyncConnection`: a `ClientConnection` over an asyncio transport, for many tasks at once.
 
-It has the same calls and errors as `client.blocking`. `BrokerUnreachableError` means that the
+It has the same calls and errors as `transport.blocking`. `BrokerUnreachableError` means that the
 broker certainly did not execute the request, `AnswerLostError` that it may have. Calls of several
 tasks are in flight together, up to the limit of the protocol; later calls wait for room. A frame is
 sent whole before the next one begins.

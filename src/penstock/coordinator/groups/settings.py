@@ -1,7 +1,7 @@
 """`GroupSettings`: the settings of a group coordinator, with Kafka 4.3's defaults.
 
 All shards of a coordinator share one object, whose owner may change it between two events; a shard
-reads it when it needs it and keeps no copy. `core.settings` reads the values (file, environment,
+reads it when it needs it and keeps no copy. `settings.tree` reads the values (file, environment,
 flags), and the number of partitions of the offsets topic is NOT known to a shard.
 """
 

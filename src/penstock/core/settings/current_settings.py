@@ -2,7 +2,7 @@
 
 A tree of settings never changes; when the broker accepts new ones, this points to another tree.
 Code that needs a value that may change reads it from here each time, which costs two attribute
-lookups. `node.live_settings` replaces the tree.
+lookups. `node.settings.live_settings` replaces the tree.
 """
 
 from penstock.core.settings.tree import Settings

@@ -1,8 +1,8 @@
 """The tree of settings: each with its type, range, default, unit and meaning.
 
 Frozen and strict: a value of the wrong type is refused, not converted. Bounds and defaults that the
-code itself needs come from `core.limits`. `core.config` reads values from files, environment and
-flags. Settings marked `live` can change while a broker runs; `node.live_settings` applies the
+code itself needs come from `limits`. `settings.config` reads values from files, environment and
+flags. Settings marked `live` can change while a broker runs; `settings.live_settings` applies the
 changes. Not the table of topic settings: those belong to a topic and are changed over the wire or
 declared in `[[topics]]`; `[topic_defaults]` has the values of topics whose creator sets none.
 """

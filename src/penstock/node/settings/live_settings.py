@@ -5,7 +5,7 @@ followers were added, and before `take` returns; a follower only replaces values
 a change is in force for all parts or for none. Values are pushed to the parts: a hot path reads an
 attribute of its own and pays nothing for being changeable.
 
-`core.settings_changes` decides whether a change is accepted, and `node.settings_reload` reads it.
+`settings_changes` decides whether a change is accepted, and `settings_reload` reads it.
 """
 
 import logging

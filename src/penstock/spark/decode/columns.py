@@ -9,7 +9,7 @@ topic, partition and offset.
 A timestamp is that of the record, or the broker's time for a topic with LogAppendTime, in
 microseconds; a record without one (-1) is one millisecond before 1970, as in Spark's own connector.
 
-It fetches nothing: the caller supplies the bytes (`client.range_reader`).
+It fetches nothing: the caller supplies the bytes (`client.records.range_reader`).
 """
 
 import logging

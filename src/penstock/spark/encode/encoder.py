@@ -6,7 +6,7 @@ wrapping as Kafka's do; it may be sent as it is, and must be sent in the order i
 Without compression the bytes are those that `records.builder` writes for the same records.
 
 A batch is returned when it is full, when all open ones together reach `buffered_bytes_max`, and at
-the end. There is no timer. Batches are sent by `client.batch_sender`.
+the end. There is no timer. Batches are sent by `client.records.batch_sender`.
 
 `digest` identifies rows: the same rows give the same number in any order, however they are divided
 among encoders whose numbers are added. Of a large value it covers sixteen bytes and the length.

@@ -1,7 +1,7 @@
 """The encode kernel: rows of Arrow columns into the open record batches of a topic's partitions.
 
 Guarantees: each row goes to the partition that its column says; without one, to that of its key by
-Kafka's own rule (murmur2, as in `client.partitioner`); without a key, to the partition whose turn
+Kafka's own rule (murmur2, as in `records.partitioner`); without a key, to the partition whose turn
 it is, which passes on when its batch is full. A batch stays within `batch_bytes_max` before
 compression, all open ones together within `buffered_bytes_max`, unless one record alone is larger.
 No object is created for a row. `digest` is a sum over all rows that were written, so it does not
