@@ -217,7 +217,7 @@ def print_status(status: TableStatus, *, every_partition: bool) -> None:
 
 
 def _print_helpers(helpers: Sequence[PipelineStatus]) -> None:
-    """Print backfills and other helpers of a pipeline, which have their own names."""
+    """Print the replays and backfills of a pipeline, which have their own names."""
     for word in ("replay", "backfill"):
         commits = [one.sequence for one in helpers if one.kind == word]
         if commits:
