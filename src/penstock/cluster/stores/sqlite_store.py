@@ -237,8 +237,7 @@ class _Database:
             raise
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        # Exclusive first: then the log needs no shared-memory file, and no other process has
-        # access.
+        # Exclusive first: the log then needs no shared-memory file; other processes are locked out.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
