@@ -1,10 +1,11 @@
 """The tree of settings: each with its type, range, default, unit and meaning.
 
-Frozen and strict: a value of the wrong type is refused, not converted. Bounds and defaults that the
-code itself needs come from `core.limits`. `core.config` reads values from files, environment and
-flags. Settings marked `live` can change while a broker runs; `node.live_settings` applies the
-changes. Not the table of topic settings: those belong to a topic and are changed over the wire or
-declared in `[[topics]]`; `[topic_defaults]` has the values of topics whose creator sets none.
+Frozen and strict: a value of the wrong type is rejected, not converted. `core.limits` has the
+bounds and defaults that the code itself needs. `core.config` reads values from files, environment
+and flags. Settings marked `live` can change while a broker runs; `node.live_settings` applies the
+changes. It is not the table of topic settings: those belong to a topic and are changed over the
+wire or declared in `[[topics]]`; `[topic_defaults]` has the values of topics whose creator sets
+none.
 """
 
 from collections.abc import Iterator, Mapping
@@ -359,7 +360,7 @@ FIELDS: Final[Mapping[str, FieldInfo]] = dict(_fields())
 
 
 def flat_values(settings: Settings) -> dict[str, object]:
-    """The values of a tree by key."""
+    """Return the values of a tree by key."""
     return {
         key: getattr(getattr(settings, section), name)
         for key in FIELDS
@@ -368,7 +369,7 @@ def flat_values(settings: Settings) -> dict[str, object]:
 
 
 def settings_of(values: Mapping[str, object]) -> Settings:
-    """The tree of a flat table; keys that are missing keep their defaults."""
+    """Return the tree of a flat table; missing keys have their defaults."""
     tree: dict[str, dict[str, object]] = {}
     for key, value in values.items():
         section, _, name = key.partition(".")
