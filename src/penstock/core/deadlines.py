@@ -3,9 +3,9 @@
 A timer for each waiting request would cost more than the request. Here a deadline is rounded up to
 a bucket of ten milliseconds. Adding and removing is one dictionary operation each, an empty table
 needs no timer, and one timer serves all. An entry never expires early; it may expire up to one
-bucket late. The caller owns the clock and the timer: it calls `next_deadline()` and `expire(now)`.
+bucket late.
 
-The caller owns the clock and the timer: it asks `next_deadline()` and calls `expire(now)`.
+The caller owns the clock and the timer: it calls `next_deadline()` and `expire(now)`.
 """
 
 import heapq

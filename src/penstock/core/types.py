@@ -1,6 +1,6 @@
 """Identifiers and small frozen values that every layer shares.
 
-Plain `int` and `str` stay plain if the name of the argument has the unit; only values that belong
+Plain `int` and `str` stay plain if the argument's name has the unit; only values that belong
 together have a class.
 """
 

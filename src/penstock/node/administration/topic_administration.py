@@ -166,7 +166,7 @@ class Topics:
             partition = self._replicas.find(topic.name, index)
             if partition is not None:
                 partition.rules = rules
-                # Gaps of compaction stay, whatever the policy is now.
+                # Gaps of compaction stay, independent of the present policy.
                 had_gaps = partition.log.settings.is_compacted
                 partition.log.settings = replace(
                     wanted, is_compacted=wanted.is_compacted or had_gaps

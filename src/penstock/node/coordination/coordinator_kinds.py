@@ -1,6 +1,6 @@
 """The parts of a group coordinator and a transaction coordinator: topic, record format, shard.
 
-Imported, with its own imports, when the first client asks for a coordinator. It decides nothing.
+Imported, with its own imports, at the first client request for a coordinator. It decides nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
