@@ -19,7 +19,7 @@ DASHBOARD = ROOT / "deploy" / "grafana" / "penstock.json"
 COLUMNS = 24
 BROKERS = 'job=~"$job",instance=~"$instance"'
 WAITING_APIS = "Fetch|JoinGroup|SyncGroup"
-"""APIs with long requests, because their clients wait for data or members."""
+"""APIs with long requests, because their clients request the wait."""
 
 Json = dict[str, Any]
 

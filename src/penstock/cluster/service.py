@@ -387,7 +387,7 @@ class MetadataService:
         return None
 
     async def _write(self, writes: Iterable[GuardedWrites]) -> bool:
-        """Write the transactions in order; return whether all are certainly in the image.
+        """Write in order; return whether all transactions are certainly written and in the image.
 
         If one is not, the image is loaded again, and the caller decides on that image.
         """

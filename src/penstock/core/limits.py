@@ -384,7 +384,7 @@ DUTIES_QUEUED_MAX: Final = 1_024
 topics add one each."""
 
 READ_THREADS: Final = 4
-"""Threads for reads that miss the page cache: for a few slow disks, and for two cores."""
+"""Threads for reads that miss the page cache: a few slow disks' worth, few enough for two cores."""
 
 READS_QUEUED_MAX: Final = 16_384
 """Cold reads that wait for a thread, about 1 KB each. A connection has one fetch at a time, so

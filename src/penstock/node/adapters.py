@@ -119,7 +119,7 @@ class HeavyBatches:
 
 
 class ProducerIdBlocks:
-    """`broker.context.ProducerIds`: uses up a block of ids, then allocates the next one."""
+    """`broker.context.ProducerIds`: uses up a block of ids, then gets the next from the store."""
 
     def __init__(self, metadata: MetadataService) -> None:
         self._metadata = metadata

@@ -71,7 +71,7 @@ class Compare(NamedTuple):
 
     @staticmethod
     def created_at(key: str, revision: int) -> "Compare":
-        """Return a compare that holds while the key created at this revision exists."""
+        """Return a compare that holds while the key created then exists, changed or not."""
         return Compare(key, CompareTarget.CREATE, revision)
 
     @staticmethod
