@@ -1,14 +1,15 @@
-"""The steps of the container file, done in bare Debian systems, and the result run.
+"""Runs the steps of the container file in bare Debian systems, and then the result.
 
     python tools/container_steps.py [--folder FOLDER]      as root; needs debootstrap
 
-A stage is a root directory: what `FROM` names becomes a minimal Debian with Python, `RUN` a command
-in it, `COPY` a copy. The last stage's program is then started as its user and with its environment,
-on free ports; a record goes there and back, its health check passes, and SIGTERM ends it with 0.
+A stage is a root directory: `FROM` becomes a minimal Debian with Python, `RUN` a command in it,
+`COPY` a copy. Then the last stage's program is started as its user, with its environment, on free
+ports. The test sends and reads a record, runs the health check, and stops it with SIGTERM (exit
+code 0).
 
-Guarantees: every instruction was carried out, or the run fails; one that is not known here is an
-error. It is not a container: the network and the kernel are those of this machine, and the Python
-is Debian's instead of the image's.
+Guarantees: every instruction was carried out, or the run fails; an unknown instruction is an error.
+It is not a container: it uses this machine's network and kernel, and Debian's Python instead of the
+image's.
 """
 
 import argparse
@@ -32,7 +33,7 @@ SYSTEM_SECONDS_MAX = 1_200
 STEP_SECONDS_MAX = 2_400
 COMMAND_SECONDS_MAX = 60
 PASSED_ON = ("PIP_", "SSL_", "REQUESTS_")
-"""Beginnings of variables that tell how packages are fetched on this machine."""
+"""Prefixes of variables that configure package downloads on this machine."""
 FETCHING = (
     "etc/apt",
     "etc/pip.conf",
@@ -40,12 +41,12 @@ FETCHING = (
     "etc/ssl",
     "usr/local/share/ca-certificates",
 )
-"""Files that tell the same."""
+"""Files that configure the same."""
 
 
 @dataclass
 class Stage:
-    """One system that is being made."""
+    """One system during its build."""
 
     name: str
     root: Path
@@ -58,7 +59,7 @@ class Stage:
 
 
 def instructions(text: str) -> Iterator[tuple[str, str]]:
-    """Each instruction with its argument; comments and continued lines are taken care of."""
+    """Yield each instruction with its argument; comments and continued lines are resolved."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     for line in re.sub(r"\\\n", " ", "\n".join(lines)).splitlines():
         if line.strip():
@@ -67,7 +68,7 @@ def instructions(text: str) -> Iterator[tuple[str, str]]:
 
 
 def bare_system(folder: Path) -> Path:
-    """A minimal Debian with Python and pip."""
+    """Return a minimal Debian with Python and pip."""
     root = folder / "base"
     sources = Path("/etc/apt/sources.list.d/debian.sources").read_text()
     found = re.search(r"^URIs:\s*(\S+)", sources, re.MULTILINE)
@@ -83,16 +84,16 @@ def bare_system(folder: Path) -> Path:
     for name in FETCHING:
         source = Path("/") / name
         if source.exists():
-            # The system has some of them already, and links among them.
+            # The system already has some of them, and links among them.
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             subprocess.run(["cp", "-aT", "--remove-destination", source, root / name], check=True)
-    # As whoever runs a container does; a bare system does not know its own name.
+    # As a container runtime does; a bare system cannot resolve its own name.
     (root / "etc" / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
     return root
 
 
 def run_inside(stage: Stage, words: list[str], extra: Mapping[str, str]) -> list[str]:
-    """The command that runs these words in a stage's system, as its user."""
+    """Return the command that runs these words in a stage's system, as its user."""
     passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     environment = {"PATH": path, "HOME": stage.folder, "PIP_BREAK_SYSTEM_PACKAGES": "1"}
@@ -104,7 +105,7 @@ def run_inside(stage: Stage, words: list[str], extra: Mapping[str, str]) -> list
 
 
 def copy(stage: Stage, stages: Mapping[str, Stage], argument: str) -> None:
-    """COPY from another stage, of one file, or of all the project's files."""
+    """Carry out COPY: from another stage, of one file, or of all the project's files."""
     words = argument.split()
     if words[0].startswith("--from="):
         source = stages[words[0].removeprefix("--from=")].root / words[1].lstrip("/")
@@ -148,7 +149,7 @@ def apply(stage: Stage, stages: Mapping[str, Stage], name: str, argument: str) -
 
 
 def build(folder: Path, text: str) -> Stage:
-    """Every stage of the file; the last one is the image."""
+    """Build every stage of the file; return the last one, the image."""
     base = bare_system(folder)
     stages: dict[str, Stage] = {}
     stage: Stage | None = None
@@ -167,7 +168,7 @@ def build(folder: Path, text: str) -> Stage:
 
 @contextmanager
 def mounted(root: Path) -> Iterator[None]:
-    """The system's /proc and /dev while the block runs."""
+    """Mount /proc and /dev into the system while the block runs."""
     places = [root / "proc", root / "dev"]
     for place in places:
         subprocess.run(["mount", "--bind", f"/{place.name}", place], check=True)
@@ -179,7 +180,7 @@ def mounted(root: Path) -> Iterator[None]:
 
 
 def try_out(image: Stage, port: int, admin_port: int) -> None:
-    """Start it, send a record there and back, ask for its health, stop it."""
+    """Start the image, send and read a record, check its health, stop it."""
     ports = {
         "PENSTOCK_LISTENER__PORT": str(port),
         "PENSTOCK_ADMIN__PORT": str(admin_port),
@@ -209,7 +210,7 @@ def _done(command: list[str], fed: bytes) -> bytes:
 
 
 def main(arguments: list[str]) -> int:
-    """Do it all in a new folder."""
+    """Build and try out the image in a new folder."""
     parser = argparse.ArgumentParser(prog="python tools/container_steps.py")
     parser.add_argument("--folder", type=Path, help="where the systems are made, 2 GB")
     parser.add_argument("--port", type=int, default=19_092)

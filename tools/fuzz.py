@@ -1,9 +1,8 @@
 """Run the fuzz targets: every `fuzz_*` function of tests/fuzz, each for its share of the time.
 
-A target takes bytes and returns, or raises an error that is a finding. Inputs start from the
-corpus that the module gives in `CORPUS` (whole, valid messages) and are mutated by a seeded
-generator, so a finding is reproduced by its seed. Ten minutes over all targets is what
-docs/proofs.md reports.
+A target accepts bytes and returns, or raises an error that is a finding. Inputs start from the
+module's `CORPUS` (whole, valid messages), and a seeded generator mutates them, so the seed
+reproduces a finding. docs/proofs.md reports ten minutes over all targets.
 
     python tools/fuzz.py --seconds 600 --seed 1
 """
@@ -24,8 +23,8 @@ SIZES_MAX = 4096
 
 
 def targets() -> dict[str, tuple[Target, list[bytes]]]:
-    """Every target by name, with its corpus."""
-    # Targets share builders with other tests, whose package is the root's.
+    """Return every target by name, with its corpus."""
+    # Targets share builders with other tests, whose package is at the root.
     sys.path.insert(0, str(ROOT))
     found: dict[str, tuple[Target, list[bytes]]] = {}
     for path in sorted((ROOT / "tests" / "fuzz").glob("test_*.py")):
@@ -43,7 +42,7 @@ def targets() -> dict[str, tuple[Target, list[bytes]]]:
 
 
 def mutate(generator: random.Random, corpus: list[bytes]) -> bytes:
-    """One input: pure noise, or a corpus entry with a few changes."""
+    """Return one input: random bytes, or a corpus entry with a few changes."""
     if generator.random() < 0.1:
         return generator.randbytes(generator.randrange(256))
     data = bytearray(generator.choice(corpus))
@@ -69,7 +68,7 @@ def mutate(generator: random.Random, corpus: list[bytes]) -> bytes:
 
 
 def run(name: str, target: Target, corpus: list[bytes], seed: int, seconds: float) -> int | None:
-    """Inputs tried within the time, or None after a finding, which is printed."""
+    """Return the number of inputs within the time, or None after a finding, which is printed."""
     generator = random.Random(f"{seed}:{name}")
     end = time.monotonic() + seconds
     count = 0
@@ -79,7 +78,7 @@ def run(name: str, target: Target, corpus: list[bytes], seed: int, seconds: floa
             count += 1
             try:
                 target(data)
-            except Exception:  # noqa: BLE001 (whatever it is, it is a finding)
+            except Exception:  # noqa: BLE001 (every error is a finding)
                 print(f"FINDING {name} seed {seed} input {count}: {data.hex()}")
                 traceback.print_exc()
                 return None
@@ -87,7 +86,7 @@ def run(name: str, target: Target, corpus: list[bytes], seed: int, seconds: floa
 
 
 def main() -> int:
-    """Run all targets; 1 if there was a finding."""
+    """Run all targets; return 1 if there was a finding."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=60.0, help="for all targets together")
     parser.add_argument("--seed", type=int, default=1)

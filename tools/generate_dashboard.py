@@ -1,11 +1,11 @@
 """Writes deploy/grafana/penstock.json, the dashboard; `--check` fails when it is stale.
 
-The panels are told here in a few words each, and laid out on Grafana's grid of 24 columns: first
-what a person looks at in the first minute, then traffic, latency, groups, disk and the process.
-Every query is for the brokers that the page's head selects. tests/deploy runs all of them.
+The panels are described here in a few words each, and laid out on Grafana's grid of 24 columns:
+first the overview for the first minute, then traffic, latency, groups, disk and the process. Every
+query is for the brokers selected at the top of the page. tests/deploy runs all of them.
 
-Run from anywhere: `python tools/generate_dashboard.py [--check]`. Never edit the file; a change
-made in Grafana is lost with the next run.
+Run from anywhere: `python tools/generate_dashboard.py [--check]`. Never edit the file; the next run
+overwrites a change from Grafana.
 """
 
 import json
@@ -19,7 +19,7 @@ DASHBOARD = ROOT / "deploy" / "grafana" / "penstock.json"
 COLUMNS = 24
 BROKERS = 'job=~"$job",instance=~"$instance"'
 WAITING_APIS = "Fetch|JoinGroup|SyncGroup"
-"""APIs that take long because their clients ask for it."""
+"""APIs with long requests, because their clients request the wait."""
 
 Json = dict[str, Any]
 
@@ -33,7 +33,7 @@ class Query(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One panel; what is not said is Grafana's default."""
+    """One panel; unset fields have Grafana's defaults."""
 
     title: str
     kind: str
@@ -43,19 +43,19 @@ class Panel(NamedTuple):
     width: int = 8
     height: int = 8
     thresholds: Sequence[tuple[str, float | None]] = ()
-    """Colour and the value from which it holds; the first is for everything below."""
+    """Colour and its lowest value; the first colour is for all lower values."""
     decimals: int | None = None
     is_stacked: bool = False
     maximum: float | None = None
 
 
 def stat(title: str, expression: str, unit: str, **more: Any) -> Panel:  # noqa: ANN401 (a panel's fields)
-    """One number with its recent past."""
+    """Return a panel with one number and its recent history."""
     return Panel(title, "stat", [Query(expression, "")], unit, width=4, height=4, **more)
 
 
 def percentiles(metric: str, by: str, more: str = "") -> list[Query]:
-    """The median, the 95th and the 99th percentile of a histogram."""
+    """Return queries of the median, the 95th and the 99th percentile of a histogram."""
     return [
         Query(
             f"histogram_quantile({quantile}, sum by ({by}) "
@@ -67,12 +67,12 @@ def percentiles(metric: str, by: str, more: str = "") -> list[Query]:
 
 
 def rate(metric: str, by: str = "instance", more: str = "") -> str:
-    """How fast a counter grows, by some labels."""
+    """Return the query of a counter's rate, by some labels."""
     return f"sum by ({by}) (rate({metric}{{{BROKERS}{more}}}[$__rate_interval]))"
 
 
 def heat_map(metric: str, more: str = "") -> list[Query]:
-    """How many observations fell into each bucket."""
+    """Return the query of the number of observations in each bucket."""
     expression = (
         f"sum by (le) (increase(penstock_{metric}_bucket{{{BROKERS}{more}}}[$__rate_interval]))"
     )
@@ -446,7 +446,7 @@ ROWS = {
 
 
 def dashboard() -> Json:
-    """The whole dashboard."""
+    """Return the whole dashboard."""
     return {
         "uid": "penstock",
         "title": "Penstock",
@@ -489,7 +489,7 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def _laid_out() -> list[Json]:
-    """Every panel in its place: left to right, then down."""
+    """Return every panel with its position: left to right, then down."""
     made: list[Json] = []
     top = 0
     for title, panels in ROWS.items():

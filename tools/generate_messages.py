@@ -1,15 +1,15 @@
 """Writes `src/penstock/protocol/messages/`: one class for all versions of each Kafka message.
 
 Reads kio's dataclasses (one for each message and version, generated from Kafka's own schemas) and
-unites them: a field of any version is a field of the class, nullable if any version says so, with
-the schema's default or Kafka's implicit one where a version lacks it. Guarantees: the same kio
-gives the same bytes, already in the repository's format. `--check` writes nothing and fails when a
-file is stale, missing or left over.
+unites them: a field of any version is a field of the class, nullable if it is nullable in any
+version, with the schema's default or Kafka's implicit one where a version lacks it. Guarantees: the
+same kio produces the same bytes, already in the repository's format. `--check` writes nothing and
+fails when a file is stale, missing or left over.
 
-A field is required when kio gives it no default and every version has it, except an error code
-(NONE), a throttle time (0) and whatever may be null (None). Nested names that the request and the
-response of one API share get `Request` and `Response` in front. This is NOT the codec: how bytes
-are laid out stays in kio's classes and `penstock.protocol.codec`.
+A field is required when kio has no default for it and every version has it, except an error code
+(NONE), a throttle time (0) and nullable fields (None). Nested names that the request and the
+response of one API share get the prefix `Request` or `Response`. This is NOT the codec: the layout
+of bytes stays in kio's classes and `penstock.protocol.codec`.
 """
 
 import argparse
@@ -64,7 +64,7 @@ class UnionField:
 
     @property
     def newest(self) -> FieldShape:
-        """The field as the newest version has it."""
+        """The field of the newest version."""
         return self.shapes[max(self.shapes)]
 
     @property
@@ -85,7 +85,7 @@ class UnionStruct:
 
 @dataclass
 class UnionMessage:
-    """One message: its structures, the nested ones before those that use them."""
+    """One message: its structures, nested ones first."""
 
     name: str
     kind: str
@@ -95,7 +95,7 @@ class UnionMessage:
 
 
 def field_texts(kio_class: type) -> dict[tuple[str, str], str]:
-    """The text under each field, by class and field; kio keeps it in the source only."""
+    """Return the text under each field, by class and field; only kio's source has it."""
     module = inspect.getmodule(kio_class)
     assert module is not None
     found = {}
@@ -116,7 +116,7 @@ def field_texts(kio_class: type) -> dict[tuple[str, str], str]:
 def add_struct(
     message: UnionMessage, shape: StructShape, version: int, texts: dict[tuple[str, str], str]
 ) -> None:
-    """Unite one version of a structure, and of those nested in it, with what is known."""
+    """Unite one version of a structure, and of its nested structures, with earlier versions."""
     for item in shape.fields:
         if item.struct is not None:
             add_struct(message, item.struct, version, texts)
@@ -133,7 +133,7 @@ def add_struct(
 
 
 def load_messages(only: set[str] | None = None) -> Iterator[tuple[str, list[UnionMessage]]]:
-    """Every API of kio by name, or only some, with its messages."""
+    """Yield every API of kio by name, or only some, with its messages."""
     for api_name, by_version in schema_name_map.items():
         if only is not None and api_name not in only:
             continue
@@ -153,7 +153,7 @@ def load_messages(only: set[str] | None = None) -> Iterator[tuple[str, list[Unio
 
 
 def nested_first(message: UnionMessage, name: str) -> list[UnionStruct]:
-    """The structures in an order in which each comes after those that it uses."""
+    """Return the structures in an order in which each follows the structures that it uses."""
     ordered: list[UnionStruct] = []
     for united in message.structs[name].fields.values():
         if united.newest.struct is not None:
@@ -163,7 +163,7 @@ def nested_first(message: UnionMessage, name: str) -> list[UnionStruct]:
 
 
 def shared_names(messages: list[UnionMessage]) -> set[str]:
-    """Nested names that more than one message of the file has."""
+    """Return nested names that more than one message of the file has."""
     seen: set[str] = set()
     shared: set[str] = set()
     for message in messages:
@@ -174,7 +174,7 @@ def shared_names(messages: list[UnionMessage]) -> set[str]:
 
 
 def field_type(united: UnionField, names: dict[str, str]) -> str:
-    """The annotation of a field."""
+    """Return the annotation of a field."""
     shape = united.newest
     plain = names[shape.struct.name] if shape.struct else PLAIN_TYPES[shape.kind]
     if shape.is_array:
@@ -185,7 +185,7 @@ def field_type(united: UnionField, names: dict[str, str]) -> str:
 
 
 def field_default(united: UnionField, struct: UnionStruct, names: dict[str, str]) -> str | None:
-    """The default as source, or None for a required field."""
+    """Return the default as source, or None for a required field."""
     shape = united.newest
     if shape.default is STRUCT_DEFAULT or (shape.struct and shape.tag is not None):
         assert shape.struct is not None
@@ -207,7 +207,7 @@ def field_default(united: UnionField, struct: UnionStruct, names: dict[str, str]
 
 
 def version_text(versions: set[int], of: set[int]) -> str:
-    """The versions of a field, in words."""
+    """Return the versions of a field as text."""
     if versions == of:
         return "All versions."
     low, high = min(versions), max(versions)
@@ -216,7 +216,7 @@ def version_text(versions: set[int], of: set[int]) -> str:
 
 
 def docstring(text: str, indent: str) -> str:
-    """A docstring that survives quotes and backslashes."""
+    """Return a docstring with quotes and backslashes escaped."""
     escaped = text.replace("\\", "\\\\").replace('"""', "'''")
     if escaped.endswith('"'):
         escaped += " "
@@ -226,7 +226,7 @@ def docstring(text: str, indent: str) -> str:
 def field_lines(
     name: str, united: UnionField, struct: UnionStruct, message: UnionMessage, names: dict[str, str]
 ) -> list[str]:
-    """The source of one field."""
+    """Return the source of one field."""
     default = field_default(united, struct, names)
     line = f"    {name}: {field_type(united, names)}"
     if default is not None:
@@ -242,7 +242,7 @@ def field_lines(
 
 
 def struct_lines(struct: UnionStruct, message: UnionMessage, names: dict[str, str]) -> list[str]:
-    """The source of one class."""
+    """Return the source of one class."""
     is_message = struct.name == message.name
     low, high = min(struct.versions), max(struct.versions)
     about = f"All of a {message.name}" if is_message else f"One part of a {message.name}"
@@ -262,7 +262,7 @@ def struct_lines(struct: UnionStruct, message: UnionMessage, names: dict[str, st
 
 
 def module_source(api_name: str, messages: list[UnionMessage]) -> str:
-    """The whole module of one API."""
+    """Return the whole module of one API."""
     shared = shared_names(messages)
     body: list[str] = []
     for message in messages:
@@ -295,7 +295,7 @@ KEYS = {
 
 
 def main() -> int:
-    """Write the modules, or with `--check` say which are stale."""
+    """Write the modules, or with `--check` report the stale ones."""
     parser = argparse.ArgumentParser(description="Generate the message classes from kio.")
     parser.add_argument("--check", action="store_true", help="fail when a module is stale")
     check = parser.parse_args().check

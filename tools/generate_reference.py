@@ -54,7 +54,7 @@ changes anything else is refused whole. Topics are declared in the same file, as
 
 
 def settings_page() -> str:
-    """The page of all settings, by section."""
+    """Return the page of all settings, by section."""
     parts = [_SETTINGS_HEAD]
     infos = describe_settings()
     for section, line in describe_sections().items():
@@ -144,7 +144,7 @@ _SETTING_TYPES = {
 
 
 def topic_settings_page() -> str:
-    """The page of all settings of topics and groups, by name."""
+    """Return the page of all settings of topics and groups, by name."""
     broker_keys = {
         info.kafka_name: info.key
         for info in describe_settings()
@@ -214,7 +214,7 @@ first version with compact encodings and tagged fields.
 
 
 def apis_page() -> str:
-    """The page of all APIs, by key."""
+    """Return the page of all APIs, by key."""
     rows = []
     for key, handler in sorted(HANDLERS.items()):
         lowest, highest, advertised = handler.versions
@@ -242,7 +242,7 @@ HELP_COLUMNS = 100
 
 
 def commands_page() -> str:
-    """The help of every command, in the order of their names."""
+    """Return the page with the help of every command, ordered by name."""
     parts = [_COMMANDS_HEAD]
     for name, text in _helps(penstock, "penstock", None):
         parts.append(f"## {name}\n\n```text\n{text}\n```\n")
@@ -252,7 +252,7 @@ def commands_page() -> str:
 def _helps(
     command: click.Command, name: str, above: click.Context | None
 ) -> Iterator[tuple[str, str]]:
-    """A command's name and help, then those below it."""
+    """Yield a command's name and help, then those of its subcommands."""
     context = click.Context(
         command,
         parent=above,
@@ -296,7 +296,7 @@ _METRIC_UNITS = ("seconds", "bytes", "records")
 
 
 def metrics_page() -> str:
-    """The page of all metrics, by what they are about."""
+    """Return the page of all metrics, by subject."""
     with Broker() as broker:
         left = broker.collect_metrics()
     parts = [_METRICS_HEAD]

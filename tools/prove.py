@@ -5,10 +5,10 @@
     python tools/prove.py --write           run, and put the figures into docs/proofs.md
     python tools/prove.py --list            names and commands
 
-A proof is a command of this repository; its figures are lines that it prints. The whole output of
-each goes to build/proof/NAME.txt. With --write a row is replaced only by a run that passed; rows of
-proofs that were not run stay. The figures in docs/proofs.md are never written by hand. It ends with
-1 if a proof failed.
+A proof is a command of this repository; its figures are lines of its output. The whole output of
+each proof is stored in build/proof/NAME.txt. With --write only a passed run replaces a row; rows of
+other proofs stay. The figures in docs/proofs.md are never written by hand. The exit code is 1 if a
+proof failed.
 """
 
 import argparse
@@ -30,14 +30,14 @@ OUTPUT = ROOT / "build" / "proof"
 FUZZ_SECONDS = 600
 HEAD = ("proof", "last figures", "run", "command")
 GUARD_PROOFS = ("guards", "spark-kill", "table-kill", "soak-guards", "hostile-guards")
-"""Their output has lines that begin with `guard`."""
+"""Proofs whose output has lines that begin with `guard`."""
 GUARDS_HEAD = ("safeguard taken out", "what the check then reported")
 
 Figures = Callable[[str], str]
 
 
 def lines_like(*patterns: str) -> Figures:
-    """The lines that a pattern matches, as they are."""
+    """Return a function that finds the lines that match a pattern, unchanged."""
 
     def figures(output: str) -> str:
         found = [
@@ -51,7 +51,7 @@ def lines_like(*patterns: str) -> Figures:
 
 
 def sums_of(text: str, pattern: str) -> Figures:
-    """The sums of the numbers that a pattern finds in each line, put into `text`."""
+    """Return a function that sums the numbers of a pattern in each line and fills `text`."""
 
     def figures(output: str) -> str:
         rows = [
@@ -66,14 +66,14 @@ def sums_of(text: str, pattern: str) -> Figures:
 
 
 def passed(output: str) -> str:
-    """How many tests passed, from pytest's last line."""
+    """Return the number of passed tests, from pytest's last line."""
     found = re.findall(r"(\d+) passed", output)
     return f"{found[-1]} tests passed" if found else ""
 
 
 @dataclass(frozen=True)
 class Proof:
-    """One command and how to read its output."""
+    """One command and the parser of its output."""
 
     name: str
     title: str
@@ -83,14 +83,14 @@ class Proof:
 
     @property
     def shown(self) -> str:
-        """The command as a person types it."""
+        """The command as a user types it."""
         words = [f"{key}={value}" for key, value in self.environment.items()]
         return " ".join([*words, *(shlex.quote(word) for word in self.command)])
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run gave."""
+    """The result of one run."""
 
     proof: Proof
     is_passed: bool
@@ -100,7 +100,7 @@ class Outcome:
 
 
 def pytest_of(*paths: str, marker: str) -> tuple[str, ...]:
-    """A run of pytest that shows what the tests print."""
+    """Return a pytest command that shows the output of tests."""
     words = ("python", "-m", "pytest", "-q", "-s", "-m", marker, "-p", "no:randomly")
     return (*words, "--timeout", "3600", *paths)
 
@@ -282,7 +282,7 @@ PROOFS = (
 
 
 def run(proof: Proof) -> Outcome:
-    """Run one proof; its output is shown and kept as it comes."""
+    """Run one proof; show and store its output as it arrives."""
     print(f"\n=== {proof.name}: {proof.shown}", flush=True)
     OUTPUT.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
@@ -318,12 +318,12 @@ def run(proof: Proof) -> Outcome:
 
 
 def row(cells: Iterable[str]) -> str:
-    """One row of a table in Markdown."""
+    """Return one row of a table in Markdown."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def figures_table(outcomes: Sequence[Outcome], kept: str, today: str) -> str:
-    """The table of all proofs: rows that were run and passed are new, the others stay."""
+    """Return the table of all proofs: rows of passed runs are new, the others stay."""
     old = {line.split("|")[1].strip(): line for line in kept.splitlines() if line.startswith("| ")}
     new = {
         one.proof.title: row(
@@ -345,7 +345,7 @@ def figures_table(outcomes: Sequence[Outcome], kept: str, today: str) -> str:
 
 
 def guards_table(output: str, kept: str = "") -> str:
-    """What each missing safeguard led to, from a proof's output; rows of other proofs are kept."""
+    """Return the table of effects of missing safeguards, from a proof's output; other rows stay."""
     found = re.findall(r"^\.?guard ([^:]+): (.+)$", output, re.MULTILINE)
     found += [
         (name.replace("_", " ") + " (storage)", caught)
@@ -358,19 +358,19 @@ def guards_table(output: str, kept: str = "") -> str:
 
 
 def between(page: str, name: str) -> str:
-    """What the page holds between the marks of this name."""
+    """Return the page's text between the marks of this name."""
     return page.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- /{name} -->", maxsplit=1)[0]
 
 
 def put_between(page: str, name: str, text: str) -> str:
-    """The page with another text between the marks of this name."""
+    """Return the page with another text between the marks of this name."""
     start, end = f"<!-- {name} -->\n", f"\n<!-- /{name} -->"
     before, rest = page.split(start)
     return before + start + text + end + rest.split(end)[1]
 
 
 def machine() -> str:
-    """Where the figures come from."""
+    """Return a description of the machine of the figures."""
     return (
         f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, "
         f"Python {platform.python_version()}"
@@ -378,7 +378,7 @@ def machine() -> str:
 
 
 def write_page(outcomes: Sequence[Outcome]) -> None:
-    """Put what passed into docs/proofs.md."""
+    """Write the figures of passed runs to docs/proofs.md."""
     page = PAGE.read_text()
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     page = put_between(page, "figures", figures_table(outcomes, between(page, "figures"), today))
@@ -391,7 +391,7 @@ def write_page(outcomes: Sequence[Outcome]) -> None:
 
 
 def main() -> int:
-    """Run the proofs that were asked for."""
+    """Run the requested proofs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     names = [proof.name for proof in PROOFS]
     parser.add_argument("--only", choices=names, action="append", help="may be given again")

@@ -1,9 +1,9 @@
-"""What the documentation's site needs beyond the folder `docs`: pages that live elsewhere.
+"""Adds pages to the documentation's site that are outside the folder `docs`.
 
-`ARCHITECTURE.md`, `CONTRIBUTING.md`, `CHANGELOG.md`, `SECURITY.md` and the benchmarks' README are
-read where a newcomer to the repository looks for them; the site shows the same text. A link from a
-page to a file of the repository that is no page becomes plain text, because the site does not carry
-it; a link to something that does not exist stays as it is, and the strict build refuses it.
+`ARCHITECTURE.md`, `CONTRIBUTING.md`, `CHANGELOG.md`, `SECURITY.md` and the benchmarks' README stay
+where a newcomer to the repository expects them; the site shows the same text. A link from a page to
+a repository file that is not a page becomes plain text, because the site does not contain the file.
+A link to a missing file stays unchanged, and the strict build rejects it.
 
 Guarantees: the site has no second copy of a text. It is not a general converter of links.
 """
@@ -30,7 +30,7 @@ LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]*)\]\((?P<target>[^)#\s]*)(?P<anchor>#
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that live elsewhere."""
+    """Add the pages outside `docs`."""
     for source, page in ELSEWHERE.items():
         text = (ROOT / source).read_text()
         files.append(File.generated(config, page, content=text))
@@ -38,14 +38,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links between files of the repository, as links between pages."""
+    """Return the page with links between repository files as links between pages."""
     del config
     pages = {file.src_uri for file in files.documentation_pages()}
     return with_links(markdown, page.file.src_uri, pages)
 
 
 def with_links(markdown: str, page: str, pages: set[str]) -> str:
-    """The text of a page, with each link to a file of the repository resolved."""
+    """Return the text of a page, with each link to a repository file resolved."""
     source = SOURCE_OF.get(page, f"docs/{page}")
 
     def resolved(match: re.Match[str]) -> str:

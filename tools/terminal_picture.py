@@ -1,11 +1,11 @@
-"""A picture of what a command shows in a terminal, as SVG, for the documentation.
+"""Renders the terminal output of a command as SVG, for the documentation.
 
     python tools/terminal_picture.py --out docs/assets/status.svg -- penstock status
     python tools/terminal_picture.py --seconds 25 --out docs/assets/run.svg -- penstock table run …
 
-The command runs in a real terminal (tmux) of the given size; the screen is taken when the command
-has ended, or after `--seconds` when it is still running, and then it is interrupted. Nothing is
-edited: the picture is what was on the screen. It needs tmux.
+The command runs in a real terminal (tmux) of the chosen size. The screen is captured when the
+command has ended, or after `--seconds` if it still runs, and then it is interrupted. Nothing is
+edited: the picture is the screen. It needs tmux.
 """
 
 import argparse
@@ -22,18 +22,18 @@ from rich.console import Console
 from rich.text import Text
 
 FONT = re.compile(r"@font-face\s*\{[^}]*\}", re.DOTALL)
-"""rich names a font on the network; pictures here must not need one."""
+"""rich refers to a font on the network; pictures here must not need one."""
 END_SECONDS_MAX = 30.0
 
 
 def tmux(*words: str) -> str:
-    """Run tmux and return what it printed."""
+    """Run tmux and return its output."""
     done = subprocess.run(["tmux", *words], check=True, capture_output=True, text=True, timeout=30)
     return done.stdout
 
 
 def screen_of(command: list[str], columns: int, rows: int, seconds: float) -> str:
-    """What is on the screen at the end, or after so many seconds, with its colours."""
+    """Return the screen at the command's end, or after `seconds`, with its colours."""
     session = f"picture-{uuid.uuid4().hex[:8]}"
     words = f"clear; {shlex.join(command)}; tmux wait-for -S {session}; sleep {END_SECONDS_MAX}"
     size = ["-x", str(columns), "-y", str(rows)]
@@ -46,15 +46,15 @@ def screen_of(command: list[str], columns: int, rows: int, seconds: float) -> st
         except subprocess.TimeoutExpired:
             waiting.kill()
             waiting.wait()
-        time.sleep(0.3)  # what was written last is drawn
+        time.sleep(0.3)  # wait until the last output is drawn
         return tmux("capture-pane", "-e", "-p", "-t", session)
     finally:
-        # It ends by itself after Ctrl-C; a session that is gone already is what is wanted.
+        # It ends by itself after Ctrl-C; a missing session is fine.
         subprocess.run(["tmux", "send-keys", "-t", session, "C-c"], check=False, timeout=30)
 
 
 def picture(screen: str, columns: int, title: str) -> str:
-    """The screen as SVG."""
+    """Return the screen as SVG."""
     console = Console(record=True, width=columns, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(screen.rstrip("\n")), soft_wrap=False)
     svg = FONT.sub("", console.export_svg(title=title))
@@ -62,7 +62,7 @@ def picture(screen: str, columns: int, title: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Take one picture."""
+    """Create one picture."""
     parser = argparse.ArgumentParser(prog="python tools/terminal_picture.py")
     parser.add_argument("--columns", type=int, default=110)
     parser.add_argument("--rows", type=int, default=40)

@@ -1,1 +1,1 @@
-"""The `penstock` command: one module for each noun, loaded when it is asked for."""
+"""The `penstock` command: one module for each noun, imported when its command runs."""

@@ -1,4 +1,4 @@
-"""How commands reach a cluster: by blocking connections, since a command does one thing at once."""
+"""Connects commands to a cluster, with blocking connections: a command does one thing at once."""
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -12,10 +12,10 @@ from penstock.core.errors import AdvertisedAddressError, BrokerUnreachableError,
 
 
 class CommandCluster(Cluster):
-    """A cluster whose errors leave the `with` block with a hint, where there is one.
+    """A cluster that adds a hint, where there is one, to errors that leave the `with` block.
 
-    A broker that cannot be reached at the address that it advertises is tried again until the time
-    is over, because it may be restarting. A note says so at once: most often the address is wrong.
+    A broker that is unreachable at its advertised address is retried until the timeout, because it
+    may be restarting. A note reports this at once: most often the address is wrong.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class CommandCluster(Cluster):
     def unreachable(
         self, address: Address, error: BrokerUnreachableError
     ) -> BrokerUnreachableError:
-        """Say once that an advertised address is tried again."""
+        """Report once that the command retries an advertised address."""
         explained = super().unreachable(address, error)
         if isinstance(explained, AdvertisedAddressError) and not self._is_quiet:
             self._is_quiet = True
@@ -46,7 +46,7 @@ class CommandCluster(Cluster):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Add the nearest name to an error about an unknown one, then close every connection."""
+        """Add the nearest name to an error about an unknown name, then close every connection."""
         try:
             if isinstance(error, PenstockError) and not error.hint:
                 from penstock.cli.text.suggestions import hint_for
@@ -59,9 +59,9 @@ class CommandCluster(Cluster):
 def open_cluster(
     bootstrap: str, timeout_seconds: float, *, is_quiet: bool = False
 ) -> CommandCluster:
-    """The cluster behind `host:port,host:port`; nothing is connected until something is asked.
+    """Return the cluster at `host:port,host:port`; it connects at the first request.
 
-    A quiet one writes no notes: the completion of a shell has no place for them.
+    With `is_quiet` it writes no notes: shell completion has no place for them.
     """
     with blamed_on("--bootstrap-server"):
         addresses = parse_addresses(bootstrap)

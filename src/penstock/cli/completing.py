@@ -1,9 +1,9 @@
-"""Names for shell completion, asked of the broker: quickly or not at all.
+"""Names for shell completion, fetched from the broker within a short time limit.
 
-A shell waits for this with every press of Tab. So the broker has `ANSWER_SECONDS_MAX` for
-everything, name resolution included, not counting what this process computes meanwhile; without an
-answer there are no names and no message, because a terminal in the middle of a line is no place for
-one.
+The shell waits for this at every press of Tab. So the broker has `ANSWER_SECONDS_MAX` for all
+requests, including name resolution, but not counting the CPU time of this process. Without an
+answer there are no names and no message, because a message would disturb the line that is being
+typed.
 """
 
 import os
@@ -21,16 +21,16 @@ from penstock.client.cluster import Cluster
 
 ANSWER_SECONDS_MAX: Final = 0.3
 SECONDS_IN_ALL_MAX: Final = 2.0
-"""With what is computed: a slow machine is no reason to wait for ever."""
+"""The limit including CPU time, so that a slow machine does not block the shell."""
 _LOOK_SECONDS: Final = 0.02
 NAMES_MAX: Final = 500
-"""Nobody reads more, and some shells are slow with them."""
+"""A longer list is not readable, and some shells are slow with it."""
 
 
 def complete_topics(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Topics that begin like this; the cluster's own when they are asked for by their `__`."""
+    """Return topics with this prefix; internal topics only for a prefix that begins with `__`."""
     shows_internal = incomplete.startswith("_")
 
     def ask(cluster: Cluster) -> list[str]:
@@ -46,8 +46,8 @@ def complete_topics(
 def complete_groups(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Groups that begin like this."""
-    from penstock.client.groups.groups import Groups  # before the clock runs, which is the broker's
+    """Return groups with this prefix."""
+    from penstock.client.groups.groups import Groups  # imported before the broker's time starts
 
     def ask(cluster: Cluster) -> list[str]:
         return [group.group_id for group in Groups(cluster).list_all()]
@@ -58,7 +58,7 @@ def complete_groups(
 def _matching(
     context: click.Context, ask: Callable[[Cluster], list[str]], incomplete: str
 ) -> list[CompletionItem]:
-    # Loaded before the clock runs, which is the broker's.
+    # Imported before the broker's time starts.
     from penstock.cli.brokers import open_cluster
 
     def asked() -> list[str]:
@@ -80,11 +80,11 @@ def _each(value: object) -> tuple[object, ...]:
 def answered_in_time(
     ask: Callable[[], list[str]], seconds_max: float = ANSWER_SECONDS_MAX
 ) -> list[str]:
-    """What was answered in time; nothing otherwise. A thread that is late dies with the process."""
+    """Return the names, or none after the time limit; a late thread ends with the process."""
     found: list[str] = []
 
     def run() -> None:
-        # Whatever it is: a line that is being typed stays clean.
+        # Ignore every error: a message would disturb the line that is being typed.
         with suppress(Exception):
             found.extend(ask())
 

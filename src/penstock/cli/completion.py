@@ -1,7 +1,7 @@
-"""`penstock completion`: prints what a shell needs to complete `penstock` and its arguments.
+"""`penstock completion`: prints the script for shell completion of `penstock`.
 
-The script is click's. It calls `penstock` again for every completion; that asks the broker for the
-names of topics and groups (`cli.completing`).
+The script is click's. It calls `penstock` again for every completion, which fetches the names of
+topics and groups from the broker (`cli.completing`).
 """
 
 import click
@@ -32,6 +32,6 @@ def completion(context: click.Context, shell: str) -> None:
     made = get_completion_class(shell)
     assert made is not None
     root = context.find_root().command
-    # The template itself: to be printed on one machine it need not be run by that shell.
+    # Print click's template directly, so that this machine does not need that shell.
     script = made(root, {}, "penstock", VARIABLE)
     click.echo(script.source_template % script.source_vars())

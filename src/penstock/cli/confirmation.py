@@ -1,7 +1,7 @@
-"""The question before a command deletes something.
+"""The confirmation before a command deletes something.
 
-A terminal is asked. Without one nobody can answer, so the command refuses before it contacts a
-broker; a script says `--yes`. Every destructive command goes through here.
+On a terminal the command asks the user. Without a terminal the command fails before it contacts a
+broker; a script passes `--yes`. Every destructive command uses this module.
 """
 
 import sys
@@ -16,14 +16,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def yes_option(command: Command) -> Command:
-    """`--yes`."""
+    """Add the option `--yes`."""
     return click.option("--yes", is_flag=True, help="Do not ask; needed without a terminal.")(
         command
     )
 
 
 def check_can_ask(*, yes: bool) -> None:
-    """Raise wrong usage when a question is needed and there is no terminal to ask."""
+    """Raise a usage error if confirmation is needed and there is no terminal."""
     if yes or (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     path = click.get_current_context().command_path
@@ -34,7 +34,7 @@ def check_can_ask(*, yes: bool) -> None:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Return when the person agrees, or with `--yes`; otherwise the command ends."""
+    """Return if the user agrees or `--yes` is set; otherwise the command ends."""
     check_can_ask(yes=yes)
     if not yes:
         click.confirm(question, abort=True, err=True)

@@ -1,7 +1,7 @@
-"""`penstock consume`: a topic's records on standard output, one a line.
+"""`penstock consume`: print a topic's records to standard output, one on each line.
 
-Without `--follow` it ends at the end the topic had when it began. It belongs to no group and
-commits nothing, so it disturbs nobody and can be repeated.
+Without `--follow` it stops at the end offset that the topic had at the start. It joins no group and
+commits no offsets, so it does not affect other consumers and can be repeated.
 """
 
 import sys

@@ -9,7 +9,7 @@
     6    the broker is critical (`penstock status`)
     130  interrupted (Ctrl-C)
 
-A script may repeat after 3 without harm; after 4 it must look first.
+After 3 a script can retry safely; after 4 it must check the state first.
 """
 
 import errno
@@ -55,8 +55,7 @@ _ANSWER_STEPS: Final[dict[str, str]] = {
     ),
     "INVALID_REPLICATION_FACTOR": "Leave --replication-factor out for the cluster's default.",
 }
-"""By what a broker calls it; the table of codes would take longer to import than a help to print.
-"""
+"""By error name: importing the table of codes would take longer than printing the help."""
 
 _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
     (
@@ -86,7 +85,7 @@ _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
 
 
 def code_of(error: PenstockError) -> int:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     return next((code for kind, code, _ in _NEXT_STEPS if isinstance(error, kind)), FAILED)
 
 
@@ -96,17 +95,17 @@ def message(what: str, hint: str) -> str:
 
 
 def explanation(error: PenstockError) -> str:
-    """Return the message of an error that Penstock raised. Its own hint goes first."""
+    """Return the message of an error that Penstock raised. The error's own hint has priority."""
     hint = next((step for kind, _, step in _NEXT_STEPS if isinstance(error, kind)), "")
     if isinstance(error, BrokerAnswerError):
         hint = _ANSWER_STEPS.get(error.name, hint)
     if isinstance(error, UnknownTopicOrPartitionError) and not error.topic:
-        hint = ""  # the topic is there, and the message says which partitions it has
+        hint = ""  # the topic exists, and the message has its partitions
     return message(str(error), error.hint or hint)
 
 
 def explanation_of_wrong_usage(error: click.ClickException) -> str:
-    """Return the message of a command line that cannot be run as it is."""
+    """Return the message of an invalid command line."""
     if isinstance(error, _HELP_WANTED):
         return str(error.format_message())
     hint: str = getattr(error, "hint", "")
@@ -117,7 +116,7 @@ def explanation_of_wrong_usage(error: click.ClickException) -> str:
 
 
 def explanation_of_system_error(error: OSError) -> str:
-    """Return the message of what the operating system refused."""
+    """Return the message of an operating system error."""
     reason = error.strerror or str(error)
     hint = (
         "Free space on that disk, then repeat the command." if error.errno == errno.ENOSPC else ""

@@ -1,7 +1,7 @@
-"""What is not installed, in words: commands that need Spark or a format of tables say what to do.
+"""Reports missing extras: commands that need Spark or a table format print how to install it.
 
-Those packages are extras, so that a broker stays light. A command imports them inside of
-`extras_named`, and a missing one becomes a line with the command that installs it.
+These packages are extras, so that a broker stays small. A command imports them inside
+`extras_named`, which turns a missing package into a line with the install command.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class ExtraMissingError(PenstockError):
 
 @contextmanager
 def extras_named() -> Iterator[None]:
-    """Turn a missing package into what to install; a module of ours that is missing is a defect."""
+    """Turn a missing package into an install hint; a missing module of Penstock is a bug."""
     try:
         yield
     except ImportError as error:

@@ -1,11 +1,11 @@
-"""The `penstock` command: finds the module of a command, runs it, and turns failure into words.
+"""The `penstock` command: imports the module of a command, runs it, and reports failures.
 
-A command's module is imported only when the command is asked for, so that `penstock serve` does not
-pay for tables and `penstock topic list` not for a broker. The table below is therefore the one list
-of commands, with the line that the help shows.
+A command's module is imported only when the command runs. So `penstock serve` does not import
+tables, and `penstock topic list` does not import a broker. The table below is therefore the only
+list of commands, with their help lines.
 
-Every failure that Penstock raises on purpose ends here as `error:` and `hint:` on standard error
-and an exit code of `cli.exits`; there is no traceback for it. A traceback means a defect of ours.
+Every error that Penstock raises on purpose is printed here as `error:` and `hint:` on standard
+error, with an exit code of `cli.exits` and no traceback. A traceback means a bug in Penstock.
 """
 
 import gc
@@ -59,26 +59,26 @@ _COMMANDS_HINT: Final = "`penstock --help` lists the commands."
 
 
 class ReaderGoneError(Exception):
-    """Nobody reads standard output any more."""
+    """The reader of standard output has closed it."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are modules that are not imported until they are used."""
+    """A group that imports the module of a command when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        """The names, in the order of the alphabet."""
+        """Return the names in alphabetical order."""
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The command, imported now; None when there is none of this name."""
+        """Import and return the command; None for an unknown name."""
         if cmd_name not in _COMMANDS:
             return None
         module, attribute, _ = _COMMANDS[cmd_name]
         if cmd_name == "serve":
             # Before its first model, pydantic reads the metadata of every installed package to find
-            # plugins. A broker runs no code of others, and its start waits for this.
+            # plugins. A broker runs no plugins, and this would delay its start.
             os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-        # Nothing of what an import makes is garbage, and looking for some takes a tenth of it.
+        # An import creates no garbage, and collections take a tenth of its time.
         gc.disable()
         try:
             command = getattr(importlib.import_module(module), attribute)
@@ -91,7 +91,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of these words; an unknown name is wrong usage, with the nearest one."""
+        """Return the command; raise a usage error with the nearest name for an unknown one."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             import difflib
@@ -102,14 +102,14 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; a broken pipe gets past click, which would make it a failure."""
+        """Run the command; raise a broken pipe past click, which would report a failure."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise ReaderGoneError from error
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names for a shell, from the table: click's own way would import every command."""
+        """Return names for a shell from the table: click's own method imports every command."""
         names = [
             CompletionItem(name, help=_COMMANDS[name][2])
             for name in sorted(_COMMANDS)
@@ -118,13 +118,13 @@ class LazyGroup(click.Group):
         return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The list in the help, from the table: importing every command would take too long."""
+        """Write the help's list from the table: importing every command would take too long."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, _COMMANDS[name][2]) for name in sorted(_COMMANDS)])
 
 
 def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> None:
-    """`--version` is `penstock version`, for the fingers that know it from other tools."""
+    """Print the version for `--version`, as `penstock version` does."""
     if not asked:
         return
     command = penstock.get_command(context, "version")
@@ -173,10 +173,10 @@ def run(arguments: Sequence[str]) -> int:
     except PenstockError as error:
         return _failed(exits.explanation(error), exits.code_of(error))
     except (ReaderGoneError, BrokenPipeError):
-        silence(sys.stdout)  # `| head` has read enough
+        silence(sys.stdout)  # `| head` closed the pipe
         return exits.DONE
     except OSError as error:
-        silence(sys.stdout)  # it may be what failed, and is flushed again at the end
+        silence(sys.stdout)  # it may have failed, and Python flushes it again at exit
         return _failed(exits.explanation_of_system_error(error), exits.FAILED)
     return result if isinstance(result, int) else exits.DONE
 
@@ -185,7 +185,7 @@ def _failed(message: str, code: int) -> int:
     try:
         click.echo(message, err=True)
     except OSError:
-        silence(sys.stderr)  # nobody reads it; the exit code still says that it failed
+        silence(sys.stderr)  # it is closed; the exit code still reports the failure
     return code
 
 

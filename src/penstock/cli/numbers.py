@@ -1,7 +1,7 @@
-"""Numbers on the command line: what is possible is said when something else is given.
+"""Number types of the command line, with error messages that name the valid range.
 
-Click's own types answer a word with "not a valid integer range", which names no number that would
-do. These are the same ranges, also in the help; only what a person is told differs.
+For a word, click's own types report "not a valid integer range", without the valid numbers. These
+types have the same ranges, also in the help; only the error message differs.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ class WholeNumber(click.IntRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> int:
-        """The number; a usage error that says which ones are possible."""
+        """Return the number; raise a usage error with the valid range."""
         try:
             number = int(value)
         except ValueError:
@@ -41,7 +41,7 @@ class Number(click.FloatRange):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """The number; a usage error that says which ones are possible."""
+        """Return the number; raise a usage error with the valid range."""
         try:
             number = float(value)
         except ValueError:
@@ -52,7 +52,7 @@ class Number(click.FloatRange):
 
 
 def _is_within(bounds: click.IntRange | click.FloatRange, number: float) -> bool:
-    # Asked this way round, what is not a number at all is within nothing.
+    # Compared in this direction, NaN is outside every range.
     low, high = bounds.min, bounds.max
     is_above = low is None or (number > low if bounds.min_open else number >= low)
     is_below = high is None or (number < high if bounds.max_open else number <= high)

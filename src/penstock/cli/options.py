@@ -15,18 +15,18 @@ BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP_SERVER"
 SETTINGS_FILE_VARIABLE: Final = "PENSTOCK_CONFIG"
 
 TIMEOUT_SECONDS: Final = Number(min=0, min_open=True, max=86_400)
-"""What a `--timeout` may be: a day at most, since the system's timers end somewhere."""
+"""The range of `--timeout`: at most a day, because the system's timers have a limit."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def examples(*lines: str) -> str:
-    """Command lines for the end of a help text; click keeps a block after a backspace as it is."""
+    """Return example lines for the end of a help text; click keeps a block after a backspace."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 class WrongUsageError(click.UsageError):
-    """A command line that cannot be run as it is, with what to do about it."""
+    """An invalid command line, with a hint."""
 
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class WrongUsageError(click.UsageError):
 
 @contextmanager
 def blamed_on(option: str) -> Iterator[None]:
-    """What cannot be read inside is a mistake in this option: wrong usage, not failed work."""
+    """Turn a parse error inside the block into a usage error for this option."""
     try:
         yield
     except InvalidRequestError as error:
@@ -45,12 +45,12 @@ def blamed_on(option: str) -> Iterator[None]:
 
 
 def json_option(help_text: str = "Print a JSON document.") -> Callable[[Command], Command]:
-    """`--json`."""
+    """Add the option `--json`."""
     return click.option("--json", "as_json", is_flag=True, help=help_text)
 
 
 def bootstrap_option(command: Command) -> Command:
-    """`--bootstrap-server`."""
+    """Add the option `--bootstrap-server`."""
     return click.option(
         "--bootstrap-server",
         "bootstrap",
@@ -64,7 +64,7 @@ def bootstrap_option(command: Command) -> Command:
 
 
 def settings_file_option(command: Command) -> Command:
-    """`--config`: the file that `penstock serve` and whoever explains it read."""
+    """Add the option `--config`: the settings file of `penstock serve`."""
     return click.option(
         "--config",
         "file",
@@ -76,7 +76,7 @@ def settings_file_option(command: Command) -> Command:
 
 
 def timeout_option(command: Command) -> Command:
-    """`--timeout`."""
+    """Add the option `--timeout`."""
     return click.option(
         "--timeout",
         "timeout_seconds",
@@ -89,7 +89,7 @@ def timeout_option(command: Command) -> Command:
 
 
 def edits_arguments(command: Command) -> Command:
-    """`[NAME=VALUE]...` and `--delete NAME`: what is to change of the settings of something."""
+    """Add `[NAME=VALUE]...` and `--delete NAME`: the changes of settings."""
     delete = click.option(
         "--delete",
         "deleted",
@@ -101,7 +101,7 @@ def edits_arguments(command: Command) -> Command:
 
 
 def add_style_options(command: click.Command) -> None:
-    """`--plain` and `--color`, for a command and all below it, so that none is without."""
+    """Add `--plain` and `--color` to a command and all its subcommands."""
     if isinstance(command, click.Group):
         for below in command.commands.values():
             add_style_options(below)

@@ -1,11 +1,11 @@
-"""Where results go: a table for a person, plain columns for a pipe, JSON for a program.
+"""Output of results: a table for a terminal, plain columns for a pipe, JSON for a program.
 
-Results are on standard output and nothing else is; progress and problems are on standard error.
-JSON is one document for a command with one answer and one line for each record otherwise; its
-fields are part of the interface and only ever grow. A terminal gets rich's tables (which respect
-NO_COLOR and the width); a pipe gets columns without colours or boxes, and rich is not even
-imported. `--plain` gives a terminal what a pipe gets, `--color` a pipe what a terminal gets, and
-both win over the environment.
+Standard output has only results; progress and problems go to standard error. JSON is one document
+for a command with one result, otherwise one line for each record. Its fields are part of the
+interface: fields are added, never removed. A terminal gets rich's tables, which respect NO_COLOR
+and the width. A pipe gets columns without colours or boxes, and rich is not imported. `--plain`
+selects the pipe's format on a terminal, `--color` the terminal's format in a pipe; both override
+the environment.
 """
 
 import json
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Style(Enum):
-    """Who decides how results look."""
+    """The choice of the output format."""
 
     AUTO = "auto"
     PLAIN = "plain"
@@ -34,36 +34,36 @@ _BORDER_WIDTH: Final = 3
 _FOLDED_WIDTH_MIN: Final = 24
 _NUMBER: Final = re.compile(r"-|-?[0-9][0-9,]*(\.[0-9]+)?( ?([KMGT]i)?B)?")
 _style = Style.AUTO
-"""Of this run of the command. It is a global because it is one for everything that is printed."""
+"""The style of this run of the command. It is a global because all output of a run shares it."""
 
 
 def choose_style(style: Style) -> None:
-    """From now on, until the next choice."""
+    """Set the style, until the next call."""
     global _style
     _style = style
 
 
 def is_rich() -> bool:
-    """Whether results are drawn as tables with colours."""
+    """Return whether results are drawn as tables with colours."""
     return _style is Style.COLOR or (_style is Style.AUTO and sys.stdout.isatty())
 
 
 def is_live() -> bool:
-    """Whether progress is shown on standard error, rewritten in place."""
+    """Return whether progress is shown on standard error, rewritten in place."""
     return _style is not Style.PLAIN and sys.stderr.isatty()
 
 
 def can_draw() -> bool:
-    """Whether blocks and lines beyond ASCII may be printed: where tables are drawn, and can be."""
+    """Return whether non-ASCII blocks and lines can be printed: tables are on, in UTF."""
     return is_rich() and (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """Where rich draws; it looks at the terminal and NO_COLOR itself unless it was told."""
+    """Return rich's console; it checks the terminal and NO_COLOR unless the style is set."""
     from rich.console import Console
 
     class PipeConsole(Console):
-        """Raises when nobody reads, as plain output does; rich would exit with 1."""
+        """A console that raises on a closed pipe, as plain output does; rich would exit with 1."""
 
         def on_broken_pipe(self) -> None:
             self.quiet = True
@@ -75,12 +75,12 @@ def console(*, stderr: bool = False) -> "Console":
 
 
 def print_json(document: object) -> None:
-    """One indented document."""
+    """Print one indented document."""
     click.echo(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def json_line(document: object) -> str:
-    """One document on one line."""
+    """Return the document as one line."""
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -91,10 +91,10 @@ def print_table(
     styles: Mapping[str, str] | None = None,
     folds: str | None = None,
 ) -> None:
-    """A table of text; None is shown as a dash. `styles` has the colour of a cell by its text.
+    """Print a table of text; None is a dash. `styles` maps a cell's text to its colour.
 
-    `folds`: on a terminal that is too narrow only this column is folded within words; names, times
-    and numbers stay whole, whatever it takes.
+    `folds`: on a narrow terminal only this column is folded within words. Names, times and numbers
+    stay whole, even if the table is then too wide.
     """
     texts = [["-" if cell is None else str(cell) for cell in row] for row in rows]
     if is_rich():
@@ -138,14 +138,14 @@ def _print_rich_table(
         table.box = None
         table.padding = (0, 2, 0, 0)
         table.pad_edge = False
-    # A line that the terminal breaks can still be read and copied; a word that we break cannot.
+    # A line that the terminal wraps can still be read and copied; a split word cannot.
     drawn.print(table, width=max(drawn.width, whole_width), crop=False)
 
 
 def _fits_without_lines(
     columns: Sequence[str], rows: Sequence[Sequence[str]], columns_max: int
 ) -> bool:
-    """Whether a table fits the terminal as plain columns and not with lines between them."""
+    """Return whether a table fits the terminal as plain columns, but not with lines."""
     widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
     with_lines = 1 + sum(width + _BORDER_WIDTH for width in widths)
     return sum(widths) + 2 * (len(widths) - 1) <= columns_max < with_lines
@@ -160,7 +160,7 @@ def _are_numbers(cells: Sequence[str]) -> bool:
 
 
 def print_colored(parts: Sequence[tuple[str, str]]) -> None:
-    """One line of parts, each a text and its colour; a pipe gets the texts alone."""
+    """Print one line of parts, each a text and its colour; a pipe gets only the texts."""
     if not is_rich():
         click.echo("".join(text for text, _ in parts).rstrip())
         return
@@ -170,5 +170,5 @@ def print_colored(parts: Sequence[tuple[str, str]]) -> None:
 
 
 def note(message: str) -> None:
-    """A line for the person, kept out of the results."""
+    """Print a line for the user to standard error, separate from the results."""
     click.echo(message, err=True)

@@ -1,8 +1,8 @@
-"""`penstock produce`: lines of standard input or of a file become records.
+"""`penstock produce`: send the lines of standard input or of a file as records.
 
-With acks=all, the default, every line is in the topic exactly once when the command ends with 0,
-whatever happened to connections meanwhile. When it fails, it says how many lines were acknowledged;
-lines are sent in order, so these are the first ones (with several partitions: of each partition).
+With acks=all, the default, exit code 0 means that every line is in the topic exactly once, even
+after connection errors. A failure reports the number of acknowledged lines. Lines are sent in
+order, so these are the first ones (with several partitions: of each partition).
 """
 
 import os
@@ -127,7 +127,7 @@ def produce(
 
 
 def _note_creation(cluster: Cluster, writer: TopicWriter, topic: str) -> None:
-    """Say that the topic is new: its name may be a mistake."""
+    """Report that the topic is new: its name may be a mistake."""
     from penstock.cli.text.suggestions import nearest_topic
 
     count = writer.partition_count
@@ -165,7 +165,7 @@ def _send(
     line_format: LineFormat,
     headers: tuple[tuple[str, bytes], ...],
 ) -> None:
-    """Each burst is flushed: a line that was read is acknowledged before the next is awaited."""
+    """Send the bursts, flushing each one: its lines are acknowledged before the next read."""
     line_number = 0
     with progress_line(f"sending to {topic}", _size_bytes(descriptor)) as advance:
         for lines in bursts_of_lines(descriptor):

@@ -1,4 +1,4 @@
-"""A progress line on standard error for work that may take long; nothing where nobody looks."""
+"""A progress line on standard error for long work; nothing without a terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from penstock.cli.output import console, is_live
 
 Advance = Callable[[int, str], None]
-"""Told the bytes done since the last time, and a few words."""
+"""Called with the bytes done since the last call, and a few words."""
 
 
 @contextmanager
 def progress_line(description: str, total_bytes: int | None) -> Iterator[Advance]:
-    """Show how far the work is, if standard error is a terminal."""
+    """Show the progress of the work, if standard error is a terminal."""
     if not is_live():
         yield lambda _done, _words: None
         return

@@ -1,4 +1,4 @@
-"""`penstock quota`: how much users, clients and addresses may use of any Kafka cluster."""
+"""`penstock quota`: quotas of users, clients and addresses in any Kafka cluster."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 _TYPES: Final = ("user", "client-id", "ip")
 DEFAULT: Final = "(default)"
-"""How a table names the default of a type."""
+"""The name of a type's default in tables."""
 
 
 @click.group(
@@ -38,7 +38,7 @@ def quota() -> None:
 
 
 def entity_options(command: Command) -> Command:
-    """`--user` and the others: whom a quota is for."""
+    """Add `--user` and the other options for the entity of a quota."""
     for name, what in reversed(
         (("user", "user"), ("client-id", "client id"), ("ip", "client address"))
     ):
@@ -149,7 +149,7 @@ def delete(
 
 def _ask(call: Call[Result], bootstrap: str, timeout_seconds: float) -> Result:
     with open_cluster(bootstrap, timeout_seconds) as cluster:
-        # To set or to delete twice is to do it once.
+        # Setting or deleting twice has the same result as once.
         return cluster.repeat(lambda: cluster.anywhere(call), repeatable=True)
 
 
@@ -196,7 +196,7 @@ def _told(entity: Mapping[str, str | None]) -> str:
 
 
 def _name(one: EntityQuotas, kind: str) -> str | None:
-    """What a table shows; None when the entity has no such name."""
+    """Return the name for the table; None if the entity has no name of this kind."""
     return one.entity[kind] or DEFAULT if kind in one.entity else None
 
 

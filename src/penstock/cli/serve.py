@@ -1,10 +1,10 @@
-"""`penstock serve`: run a broker until it is told to stop.
+"""`penstock serve`: run a broker until a signal stops it.
 
-Settings come from a TOML file, then `PENSTOCK_*` variables, then flags. The one line on standard
-output says that the broker answers, where, and how long that took; everything else goes to standard
-error. SIGTERM and SIGINT finish what was accepted and exit with 0, within 5 s whatever the broker
-waits for; a second signal does not wait. The settings file is watched, and SIGHUP reads it again at
-once.
+Settings are read from a TOML file, then `PENSTOCK_*` variables, then flags. The one line on
+standard output reports that the broker answers, its address, and the start time; all other output
+goes to standard error. SIGTERM and SIGINT finish accepted requests and exit with 0, within 5 s even
+if the broker still waits; a second signal does not wait. The settings file is watched, and SIGHUP
+reloads it at once.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.node.settings.settings_reload import SettingsSource
 
 _LAST_WORDS_SECONDS = 0.1
-"""For the log line of a stop that is late."""
+"""Time for the log line of a late stop."""
 
 
 @click.command(
@@ -76,7 +76,7 @@ def serve(
     settings file is watched: what can change while the broker runs is followed within two seconds.
     """
     started_at = time.monotonic()
-    gc.disable()  # until it is ready: what the start makes stays
+    gc.disable()  # until it is ready: objects of the start stay
     flags = {
         "listener.host": host,
         "listener.port": port,
@@ -125,7 +125,7 @@ async def _serve(source: "SettingsSource", started_at: float, last_resort: threa
         stop.set()
         last_resort.start()
         if is_starting:
-            # A start may verify logs for minutes; it ends after the log that is being read.
+            # A start may verify logs for minutes; a cancelled start ends after the current log.
             starting.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -154,7 +154,7 @@ async def _until_stopped(
         f"Penstock is ready on {server.host}:{server.port} after {seconds:.2f} s "
         f"(data in {settings.data_dir}, flush {settings.flush.mode})"
     )
-    await server.wait_for_admin()  # so that what it imports is not looked through either
+    await server.wait_for_admin()  # so that its imports are not collected either
     garbage.calm()
     warming.load_soon()
     async with asyncio.TaskGroup() as duties:
@@ -167,8 +167,8 @@ async def _until_stopped(
 def _exit_late() -> None:
     """End the process from another thread: the stop still waits for a disk, a lock or a client.
 
-    Every file is crash safe at every step, so this is what a crash of the process leaves. Logging
-    gets a moment only: it may be what the stop waits for, on a pipe that is not read.
+    Every file is crash safe at every step, so the result is that of a process crash. Logging has
+    only a moment, because the stop may wait for logging itself, on a pipe without a reader.
     """
     message = (
         "the stop did not end within %.1f s: exiting now. No acknowledged record is lost; the next "
@@ -185,7 +185,7 @@ def _exit_late() -> None:
 def _leave() -> None:
     """End the process at once; everything is closed.
 
-    Python would wait for a thread of storage that still waits for a disk, and free objects that the
+    Python would wait for a storage thread that still waits for a disk, and free objects that the
     kernel frees with the process.
     """
     logging.shutdown()

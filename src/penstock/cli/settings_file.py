@@ -1,7 +1,6 @@
-"""The settings that a command runs with: a file, then the environment, then flags.
+"""The settings of a command: a file, then the environment, then flags.
 
-One way for `penstock serve` and `penstock config`, so that what the second shows is what the first
-uses.
+`penstock serve` and `penstock config` share it, so the second shows the settings of the first.
 """
 
 import os
@@ -15,7 +14,7 @@ from penstock.core.settings.config import Loaded, load_settings
 
 
 def load(file: str | None, flags: Mapping[str, object]) -> Loaded:
-    """Read the file, if one is given; a flag that is None counts as not given."""
+    """Return the settings, read from the file if one is set; a flag of None counts as not set."""
     text = None if file is None else _text(file)
     try:
         return load_settings(

@@ -1,10 +1,10 @@
 """`penstock status`: the health of a broker, from its admin port.
 
-The most important comes first: health, its reasons with remedies, what was refused, the limits by
-how much of them is used, then which broker it is. It fits `COLUMNS_MAX` columns, as half of a
-screen has; only reasons are longer, and a terminal gets them folded. The exit code says it too: 0
-healthy, 5 degraded, 6 critical, 3 when nobody answers. A supervisor that must not stop a broker
-whose disk is low asks with `--ready`.
+The output is ordered by importance: health, its reasons with remedies, rejections, the limits by
+their use, then the broker's identity. It fits `COLUMNS_MAX` columns, half of a screen; only reasons
+are longer, and a terminal folds them. The exit code reports the health too: 0 healthy, 5 degraded,
+6 critical, 3 without an answer. A supervisor that must not stop a broker with a low disk uses
+`--ready`.
 """
 
 import json
@@ -24,18 +24,18 @@ from penstock.core.errors import AdminUnreachableError, MalformedResponseError
 ADMIN_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 ADMIN_URL_VARIABLE: Final = "PENSTOCK_ADMIN_URL"
 ANSWER_BYTES_MAX: Final = 1_048_576
-"""More is not a status."""
+"""A longer answer is not a status."""
 _ADMIN_HINT: Final = (
     f"Give the admin port, which a broker logs when it starts: --admin {ADMIN_URL_DEFAULT}"
 )
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}")
 COLUMNS_MAX: Final = 50
-"""What the lines of a status need at most, without bars and reasons."""
+"""The maximum width of a status line, without bars and reasons."""
 _BAR_CELLS: Final = 20
 _BAR_COLUMNS_MIN: Final = 80
-"""A terminal that is narrower gets the share as a number alone."""
+"""A narrower terminal shows the share only as a number."""
 _NAME_CHARACTERS_MAX: Final = 22
-"""Of a limit's name; what is longer is cut, so that the numbers stay in their columns."""
+"""Maximum length of a limit's name; longer names are cut, so that the numbers stay aligned."""
 _SHORT_NAMES: Final = {"connections of one address": "connections, 1 address"}
 _CODES: Final = {"Healthy": exits.DONE, "Degraded": exits.DEGRADED, "Critical": exits.CRITICAL}
 _COLOURS: Final = {"Healthy": "green", "Degraded": "yellow", "Critical": "red"}
@@ -92,14 +92,14 @@ def status(url: str, timeout_seconds: float, only_ready: bool, as_json: bool) ->
 
 
 def _check_url(url: str) -> None:
-    """What cannot be an address is wrong usage, told before anybody is asked."""
+    """Raise a usage error for an invalid address, before any request is sent."""
     from urllib.parse import urlsplit
 
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").encode("idna")
         is_url = parts.scheme in {"http", "https"} and bool(host) and parts.port != 0
-    except ValueError:  # a port that is no number, a bracket without its other
+    except ValueError:  # a port that is not a number, or an unpaired bracket
         is_url = False
     if not is_url or not url.isascii() or not url.isprintable() or " " in url:
         raise WrongUsageError(
@@ -111,9 +111,9 @@ def _check_url(url: str) -> None:
 def _read(url: str, timeout_seconds: float) -> Document:
     from http.client import HTTPException
     from urllib.error import HTTPError
-    from urllib.request import ProxyHandler, Request, build_opener  # 40 ms that others do not pay
+    from urllib.request import ProxyHandler, Request, build_opener  # 40 ms to import
 
-    # The admin port is near: a proxy for the way out does not know it.
+    # The admin port is local: a proxy for the internet does not know it.
     opener = build_opener(ProxyHandler({}))
     asked = f"{url}/api/v1/status"
     try:
@@ -167,7 +167,7 @@ def _print(document: Document) -> None:
 
 
 def _print_folded(head: str, text: str, colour: str) -> None:
-    """One line for a pipe; a terminal gets it folded between words, under the first word."""
+    """Print one line for a pipe; a terminal folds it between words, under the first word."""
     if not sys.stdout.isatty():
         print_colored([(head, colour), (text, "")])
         return
@@ -177,19 +177,19 @@ def _print_folded(head: str, text: str, colour: str) -> None:
 
 
 class _Shown(NamedTuple):
-    """A status as text, by what matters most."""
+    """A status as text, the most important parts first."""
 
     reasons: list[tuple[str, str, str]]
-    """Level, what is wrong, and what to do."""
+    """Level, problem and remedy."""
     refusals: list[str]
     limits: list[list[object]]
     identity: list[str]
 
 
 def _lines(document: Document) -> _Shown:
-    """Everything that is shown; raises what a document that is no status makes it raise."""
+    """Return the output; raise the lookup or type error of a document that is not a status."""
     up = duration_text(document["uptime_seconds"])
-    limits = sorted(document["limits"], key=lambda one: -_share(one))  # as they come when alike
+    limits = sorted(document["limits"], key=lambda one: -_share(one))  # stable for equal shares
     return _Shown(
         [(one["level"], one["message"], one["remedy"]) for one in document["reasons"]],
         [f"{one['refused']:,} refused: {_name(one)}" for one in limits if one["refused"]],
@@ -210,7 +210,7 @@ def _lines(document: Document) -> _Shown:
 
 
 def _share(limit: Document) -> float:
-    """How much of a limit is used; a time limit, which each client uses for itself, comes last."""
+    """Return the used share of a limit; a time limit, which applies to each client, sorts last."""
     if limit["current"] is None:
         return -1.0
     return float(limit["current"] / limit["limit"]) if limit["limit"] else 1.0
@@ -225,7 +225,7 @@ def _name(limit: Document) -> str:
 
 
 def bar(current: float, limit: float) -> str:
-    """A share as cells and percent; something is never shown as nothing."""
+    """Return a share as cells and percent; a small share is never shown as zero."""
     share = min(1.0, current / limit) if limit else 1.0
     if not can_draw() or console().width < _BAR_COLUMNS_MIN:
         return f"{share:.0%}"
@@ -234,7 +234,7 @@ def bar(current: float, limit: float) -> str:
 
 
 def amount_text(amount: float, unit: str) -> str:
-    """Bytes in a unit that a person reads, at most eight characters; anything else as it is."""
+    """Return bytes in a readable unit, at most eight characters; other units unchanged."""
     if unit == "seconds":
         return f"{amount:g} s"
     if unit != "bytes":
@@ -248,12 +248,12 @@ def amount_text(amount: float, unit: str) -> str:
 
 
 def _rounded(size: float, unit: str) -> str:
-    """Two or three digits, as many as say something."""
+    """Return the number with two or three significant digits."""
     return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
 
 
 def duration_text(seconds: float) -> str:
-    """The two largest units."""
+    """Return the duration in its two largest units."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,9 +1,9 @@
-"""Standard streams that a shell closed (`>&-`), or that nobody reads any more.
+"""Standard streams that a shell closed (`>&-`), or whose reader has ended.
 
 A process that starts with descriptor 1 closed gets its next file or socket as number 1, and output
-would go into it. So `open_missing_streams` runs first, and gives each closed stream the null device
-under its own number. Output is then discarded, as with `> /dev/null`. Closed input is remembered:
-a command that needs it fails instead of reading nothing.
+would go into it. So `open_missing_streams` runs first and opens the null device at the number of
+each closed stream. Output is then discarded, as with `> /dev/null`. Closed input is recorded: a
+command that needs it fails instead of reading nothing.
 """
 
 import os
@@ -14,7 +14,7 @@ from penstock.cli.options import WrongUsageError
 
 _NAMES: Final = ("stdin", "stdout", "stderr")
 _missing: set[str] = set()
-"""Streams that were closed when this process started; one set, as there is one set of streams."""
+"""Streams that were closed when this process started; a global, because streams are global."""
 
 
 def open_missing_streams() -> None:
@@ -33,7 +33,7 @@ def open_missing_streams() -> None:
 
 
 def input_descriptor() -> int:
-    """Return the descriptor of standard input; closed input is wrong usage."""
+    """Return the descriptor of standard input; raise a usage error if it is closed."""
     if "stdin" in _missing:
         raise WrongUsageError(
             "standard input is closed.", hint="Pipe lines into the command, or name a --file."
@@ -42,7 +42,7 @@ def input_descriptor() -> int:
 
 
 def silence(stream: TextIO) -> None:
-    """Send what is left in this stream to the null device, so that no later flush fails."""
+    """Send the rest of this stream to the null device, so that no later flush fails."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, stream.fileno())
     os.close(devnull)

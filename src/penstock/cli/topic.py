@@ -237,7 +237,7 @@ def delete(
 
 
 def _topic_id_text(topic_id: uuid.UUID | None) -> str | None:
-    """As Kafka's own tools write it: URL-safe base64 without padding."""
+    """Return the id as Kafka's own tools write it: URL-safe base64 without padding."""
     if topic_id is None:
         return None
     return base64.urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")

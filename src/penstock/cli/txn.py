@@ -1,9 +1,9 @@
-"""`penstock txn`: look at transactions, and abort one that hangs.
+"""`penstock txn`: list and describe transactions, and abort a hanging one.
 
-A transaction that hangs is open in a partition while no coordinator knows of it, and holds back
-everybody who reads committed records. `hanging` finds such transactions and `abort` ends one. A
-transaction that its coordinator knows is NOT aborted without `--force`: the coordinator does that
-itself when its timeout has passed.
+A hanging transaction is open in a partition but unknown to every coordinator. It blocks all
+consumers with `read_committed`. `hanging` finds such transactions and `abort` ends one. A
+transaction that its coordinator knows is NOT aborted without `--force`: the coordinator aborts it
+after its timeout.
 """
 
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from penstock.core.types import TopicPartition
 Document = dict[str, Any]
 
 SILENT_FOR_MS_DEFAULT: Final = 900_000
-"""Fifteen minutes: the longest timeout that brokers let a producer choose by default."""
+"""Fifteen minutes: the longest timeout that brokers allow a producer by default."""
 
 _STATES: Final = (
     "Empty",
@@ -64,7 +64,7 @@ _PRODUCER_COLUMNS: Final = {
 
 
 class LivingTransactionError(PenstockError):
-    """A transaction that somebody wants to abort is not hanging."""
+    """The transaction to abort is not hanging."""
 
 
 @click.group(

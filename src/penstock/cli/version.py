@@ -1,4 +1,4 @@
-"""`penstock version`: which Penstock and which Python this is. It asks no broker."""
+"""`penstock version`: print the versions of Penstock and Python. It connects to no broker."""
 
 import platform
 

@@ -1,14 +1,14 @@
 """Decisions about the settings of brokers that change while they run. Pure.
 
-An image and a request in, the settings or a domain error out, as in `topic_changes`. Only settings
-that a running broker can change are accepted (`broker_configs.DYNAMIC_CONFIGS`), and only values
-that do not contradict the broker's other settings. Refusals have Kafka's codes and begin with
-Kafka's words. Kafka stores unknown settings; here they are refused, because a setting that is
-accepted and ignored is a promise broken in silence.
+The input is an image and a request, the output the settings or a domain error, as in
+`topic_changes`. Only settings that a running broker can change are accepted
+(`broker_configs.DYNAMIC_CONFIGS`), and only values that do not contradict the broker's other
+settings. Rejections have Kafka's codes and begin with Kafka's words. Kafka stores unknown settings;
+Penstock rejects them, because an accepted setting without an effect would mislead.
 
-Settings are written whole; a broker without changed ones has no key. Each change compares with the
-last one to the same broker: of two changes that were decided on the same image, one is decided
-again.
+All settings of a broker are written together; a broker without changed settings has no key. Each
+change compares with the last change to the same broker: of two changes decided on the same image,
+one is decided again.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ _SHOWN_CHARACTERS_MAX: Final = 249
 
 
 def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str]) -> BrokerLayers:
-    """The settings given to a broker: over the wire, and (`static`) when it was started."""
+    """Return the settings given to a broker: over the wire, and (`static`) at its start."""
     return BrokerLayers(
         own=image.settings_of_broker(str(node_id)),
         shared=image.settings_of_broker(ALL_BROKERS),
@@ -47,9 +47,9 @@ def broker_layers(image: MetadataImage, node_id: int, static: Mapping[str, str])
 def decide_broker_settings(
     image: MetadataImage, change: SettingsChange, layers: BrokerLayers
 ) -> dict[str, str]:
-    """The changed settings of a broker after the request; raises a domain error if it is refused.
+    """Return the broker's changed settings after the request; raise a domain error to reject it.
 
-    `layers` are those of the broker that got the request, before the change.
+    `layers` are the settings of the broker that got the request, before the change.
     """
     for edit in change.edits:
         _check_list_edit(edit)
@@ -108,7 +108,7 @@ def broker_settings_writes(
     settings: Mapping[str, str],
     guards: tuple[Compare, ...],
 ) -> GuardedWrites:
-    """The transaction that stores exactly these changed settings of a broker."""
+    """Return the transaction that stores exactly these changed settings of a broker."""
     key = keys.broker_settings(name)
     found = image.broker_settings.get(name)
     revision = None if found is None else found.revision

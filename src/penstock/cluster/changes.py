@@ -1,11 +1,10 @@
 """The kinds of change, and `apply(image, changes, revision) -> image`: the only way images change.
 
 `interpret` turns the events of one revision into changes in the order in which they must be
-applied: topics are removed before partitions are changed, partitions come before the topic that
-publishes them, and settings come last, because they belong to a published topic. A load is the
-same: every key of the store as one batch, applied to the empty image. So an image that was followed
-change by change equals the one that is loaded at the same revision, and a property test checks
-that.
+applied. Topics are removed before partitions are changed. Partitions precede the topic that
+publishes them. Settings are last, because they belong to a published topic. A load works in the
+same way: every key of the store is one batch, applied to the empty image. So an image that followed
+each change equals the image loaded at the same revision, and a property test checks that.
 
 The cost of `apply` grows with the changes, not with the image: changes collect in a draft, and each
 changed map of the image is copied once at the end.
@@ -38,7 +37,7 @@ from penstock.core.errors import StoreError
 
 @dataclass(frozen=True, slots=True)
 class TopicRemoved:
-    """A topic was deleted; the image before has it."""
+    """A deleted topic; the previous image has it."""
 
     name: str
 
@@ -53,7 +52,7 @@ class PartitionsChanged:
 
 @dataclass(frozen=True, slots=True)
 class TopicPublished:
-    """A topic is new or has more partitions; the image after has it."""
+    """A new topic, or a topic with more partitions; the next image has it."""
 
     name: str
     id: UUID
@@ -80,7 +79,7 @@ class GroupSettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettingsChanged:
-    """A broker, or all brokers, have exactly these settings changed; None if none are."""
+    """The changed settings of a broker, or of all brokers; None if there are none."""
 
     name: str
     changed: BrokerSettingsImage | None
@@ -96,14 +95,14 @@ class QuotasChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """A broker has registered; with a new epoch it has restarted."""
+    """A registered broker; a new epoch means a restart."""
 
     broker: BrokerImage
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRemoved:
-    """A broker's session has ended."""
+    """A broker whose session has ended."""
 
     broker_id: int
 
@@ -118,7 +117,7 @@ class ProducerIdsTaken:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNamed:
-    """The cluster has got its id."""
+    """The cluster's new id."""
 
     cluster_id: str
 
@@ -139,7 +138,7 @@ Change = (
 
 
 def interpret(keys: Keys, events: Iterable[Event]) -> tuple[Change, ...]:
-    """The changes that the events of one revision mean, in the order in which they apply."""
+    """Return the changes of one revision's events, in the order in which they apply."""
     removed: list[Change] = []
     partitions: dict[str, dict[int, PartitionImage | None]] = {}
     published: list[Change] = []
@@ -218,7 +217,7 @@ def _other_change(kind: KeyKind, number: int, pair: KeyValue | None) -> Iterable
 
 
 def apply(image: MetadataImage, changes: Iterable[Change], revision: int) -> MetadataImage:
-    """The image after `changes`, at `revision`."""
+    """Return the image after `changes`, at `revision`."""
     assert revision >= image.revision, "an image never goes back"
     draft = _Draft(image)
     for change in changes:
@@ -353,7 +352,7 @@ class _Draft:
         if missing or change.partition_count < len(known):
             raise StoreError(f"topic {change.name} lacks partition {missing or 'numbers'}")
         added = tuple(waiting[index] for index in range(len(known), change.partition_count))
-        # A larger number of partitions that was never published: some of them were written.
+        # The rest of a larger number of partitions that was written in part and never published.
         rest = {index: waiting[index] for index in waiting if index >= change.partition_count}
         if rest:
             self._unpublished[change.id] = MappingProxyType(rest)

@@ -1,10 +1,9 @@
-"""Decisions about metadata: an image and a request in, guarded writes or a domain error out. Pure.
+"""Decisions about metadata: from an image and a request to guarded writes or an error. Pure.
 
-Nothing here reads a clock, draws a number or waits: ids are arguments. A decision is valid for the
-image it is based on; on any other the compares in its writes fail, and then `service` decides anew.
-A second decision after a successful write returns the finished result, because a topic is
-recognised by its id, which is drawn once for a request: so a lost answer is distinguished from a
-lost write.
+Nothing here reads a clock, draws a number or waits: ids are arguments. A decision is valid for its
+image; on any other image the compares in its writes fail, and `service` decides again. A second
+decision after a successful write returns the finished result: a topic is recognised by its id,
+which is drawn once for a request. This distinguishes a lost response from a lost write.
 
 Guarantees of the writes:
 
@@ -13,7 +12,7 @@ Guarantees of the writes:
 - the leader is in the in-sync replicas, which are replicas of the partition;
 - a producer id is allocated once.
 
-The leader epoch of a partition is 0 and stays so while a partition has one replica: no other broker
+The leader epoch of a partition is 0 and stays 0 while a partition has one replica: no other broker
 can have led in between (docs/decisions/0002).
 """
 
@@ -60,7 +59,7 @@ from penstock.core.limits import (
 )
 
 PARTITIONS_PER_TRANSACTION = 100
-"""Partition states written at once: leaves room for the publishing key, settings and guards."""
+"""Partition states in one write: leaves space for the publishing key, settings and guards."""
 
 FIRST_LEADER_EPOCH = 0
 
@@ -73,13 +72,13 @@ class NewTopic:
     partition_count: int = DEFAULT
     replication_factor: int = DEFAULT
     assignments: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    """Partition number and its replicas; when given, the two numbers above must be -1."""
+    """Partition number and its replicas; if set, the two numbers above must be -1."""
     settings: Mapping[str, str | None] = field(default_factory=lambda: NO_SETTINGS)
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedWrites:
-    """One transaction: the operations hold only where the compares do."""
+    """One transaction: the operations are applied only if the compares hold."""
 
     compares: tuple[Compare, ...]
     operations: tuple[Operation, ...]
@@ -88,7 +87,7 @@ class GuardedWrites:
 def replacement(
     key: str, known_revision: int | None, value: bytes | None, guards: tuple[Compare, ...]
 ) -> GuardedWrites:
-    """Replace one key's value, or delete it for None, unless it was changed meanwhile.
+    """Return the write that replaces a key's value (None deletes it), if it is unchanged.
 
     `known_revision` is None for a key that does not exist yet.
     """
@@ -98,10 +97,10 @@ def replacement(
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """A topic that may be created, and is not yet."""
+    """A valid topic that is not created yet."""
 
     topic: TopicImage
-    """The topic as it will be; its revisions are 0 until it is stored."""
+    """The topic after its creation; its revisions are 0 until it is stored."""
 
 
 TopicDecision = TopicImage | TopicCreation | PenstockError
@@ -117,7 +116,7 @@ def decide_creations(
     rules: TopicRules,
     defaults: Mapping[str, str] = NO_SETTINGS,
 ) -> list[TopicDecision]:
-    """One decision for each requested topic; `ids` are theirs if they are created.
+    """Return one decision for each requested topic; `ids` are the ids of new topics.
 
     A topic's own settings must not contradict `defaults`, which it uses otherwise.
     """
@@ -131,7 +130,7 @@ def creation_decisions(
     rules: TopicRules,
     defaults: Mapping[str, str] = NO_SETTINGS,
 ) -> Iterator[TopicDecision]:
-    """As `decide_creations`, one after the other."""
+    """Yield the decisions of `decide_creations` one by one."""
     assert len(topics) == len(ids)
     if len(topics) > TOPICS_PER_REQUEST_MAX:
         too_many = f"{len(topics)} topics in one request, at most {TOPICS_PER_REQUEST_MAX}"
@@ -222,14 +221,14 @@ def _replicas(
 
 
 def outcome(decision: TopicDecision, failure: StoreError | None) -> TopicImage | PenstockError:
-    """The result of a decision that was carried out, or that failed."""
+    """Return the result of a decision after its write, or its error."""
     if isinstance(decision, TopicCreation):
         return failure or decision.topic
     return decision
 
 
 def _states(keys: Keys, topic: TopicImage, start: int) -> list[Operation]:
-    """The partitions of one transaction: not of all, because they are encoded on the event loop."""
+    """Return the partitions of one transaction, not all: the event loop encodes them."""
     few = topic.partitions[start : start + PARTITIONS_PER_TRANSACTION]
     return [
         Put(keys.partition(topic.id, index), values.write_partition(state))
@@ -240,10 +239,10 @@ def _states(keys: Keys, topic: TopicImage, start: int) -> list[Operation]:
 def creation_writes(
     keys: Keys, creations: Iterable[TopicCreation], guards: tuple[Compare, ...]
 ) -> Iterator[GuardedWrites]:
-    """The transactions that create these topics, in order.
+    """Yield the transactions that create these topics, in order.
 
-    Small topics share transactions. A large one has its partitions written first and is published
-    by its last transaction; until then it is not served.
+    Small topics share transactions. The partitions of a large topic are written first, and its last
+    transaction publishes it; until then it is not served.
     """
     compares: list[Compare] = list(guards)
     operations: list[Operation] = []
@@ -275,7 +274,7 @@ def _publication(keys: Keys, topic: TopicImage) -> Iterator[Operation]:
 def decide_deletions(
     image: MetadataImage, selectors: Sequence[str | UUID]
 ) -> list[TopicImage | PenstockError]:
-    """The topics to delete, by name or id, or the error of each."""
+    """Return the topics to delete, by name or id, or the error of each."""
     found = [_selected(image, selector) for selector in selectors]
     repeated = _duplicates(topic.name for topic in found if isinstance(topic, TopicImage))
     return [
@@ -299,7 +298,7 @@ def _selected(image: MetadataImage, selector: str | UUID) -> TopicImage | Pensto
 def deletion_writes(
     keys: Keys, topics: Iterable[TopicImage], guards: tuple[Compare, ...]
 ) -> Iterator[GuardedWrites]:
-    """The transactions that delete these topics, each topic whole in one of them."""
+    """Yield the transactions that delete these topics; one transaction deletes a whole topic."""
     compares: list[Compare] = list(guards)
     operations: list[Operation] = []
     for topic in topics:
@@ -319,7 +318,7 @@ def deletion_writes(
 def sweep_writes(
     keys: Keys, image: MetadataImage, guards: tuple[Compare, ...]
 ) -> Iterator[GuardedWrites]:
-    """The transactions that delete partitions that were never published, alone or with a topic."""
+    """Yield the transactions that delete unpublished partitions, alone or with a topic."""
     operations: list[Operation] = []
     for topic_id, partitions in image.unpublished.items():
         if topic_id in image.topic_names:
@@ -333,7 +332,7 @@ def sweep_writes(
 def decide_producer_ids(
     keys: Keys, image: MetadataImage, guards: tuple[Compare, ...]
 ) -> tuple[range, GuardedWrites]:
-    """A block of producer ids, and the write that allocates it to the caller.
+    """Return a block of producer ids, and the write that allocates it to the caller.
 
     After an ambiguous write the block is left unused: there are enough ids.
     """
@@ -346,7 +345,7 @@ def decide_producer_ids(
 
 
 def check_takeover(broker: BrokerImage, registered: BrokerImage) -> None:
-    """Refuse to replace a registration of another data directory."""
+    """Raise an error if the registration belongs to another data directory."""
     if registered.directory_id != broker.directory_id:
         raise DuplicateBrokerError(
             f"broker id {broker.id} is in use by {registered.host}:{registered.port}; "
@@ -355,14 +354,14 @@ def check_takeover(broker: BrokerImage, registered: BrokerImage) -> None:
 
 
 def decide_registration(keys: Keys, broker: BrokerImage, session: int) -> GuardedWrites:
-    """The write that registers a broker; the revision it lands at is the broker's epoch."""
+    """Return the write that registers a broker; the revision of the write is the broker's epoch."""
     key = keys.broker(broker.id)
     write = Put(key, values.write_broker(broker), session)
     return GuardedWrites((Compare.absent(key),), (write,))
 
 
 def decide_founding(keys: Keys, cluster_id: str) -> GuardedWrites:
-    """The write that founds a cluster in an empty store; it succeeds once in the store's life."""
+    """Return the write that creates a cluster in an empty store; it succeeds once per store."""
     return GuardedWrites(
         (Compare.absent(keys.cluster_id()),),
         (
@@ -373,7 +372,7 @@ def decide_founding(keys: Keys, cluster_id: str) -> GuardedWrites:
 
 
 def decide_adopted(keys: Keys, image: MetadataImage, next_producer_id: int) -> GuardedWrites:
-    """The write that marks that logs found in the data directory have become topics.
+    """Return the write that marks the logs of the data directory as adopted.
 
     Producer ids in those logs are in use: a new producer must not be mistaken for an old one.
     """

@@ -1,11 +1,10 @@
-"""`DeclarationMemory`: which settings of topics came from the settings file, kept in the store.
+"""`DeclarationMemory`: the topic settings that the settings file has set, kept in the store.
 
 Guarantees: the notes survive a restart, one key for each topic (`declared/<name>`, see `keys`). A
 note is written before the settings of a topic are changed, with the old and the new value of each,
-and again afterwards: whichever of the two values a crash or a failure leaves, it is known to be the
-file's. A created topic is noted afterwards only, because it has no id before: a crash between
-leaves its settings as if a client had set them, until they are declared once more. It decides
-nothing.
+and again afterwards. So either value, after a crash or a failure, is known to be from the file. A
+created topic is noted only afterwards, because it has no id before. After a crash in between, its
+settings count as set by a client until they are declared again. It decides nothing.
 """
 
 from collections.abc import Mapping
@@ -18,14 +17,14 @@ from penstock.core.limits import STORE_OPERATIONS_MAX
 
 
 class DeclarationMemory:
-    """The settings of each topic that came from the settings file."""
+    """The settings of each topic that the settings file has set."""
 
     def __init__(self, store: MetadataStore, root: str = DEFAULT_ROOT) -> None:
         self._store = store
         self._keys = Keys(root)
 
     async def recall(self) -> dict[str, SetByFile]:
-        """All notes, by name of the topic."""
+        """Return all notes, by topic name."""
         prefix = self._keys.declarations()
         snapshot = await self._store.read_prefix(prefix)
         return {

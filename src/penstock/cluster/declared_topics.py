@@ -1,6 +1,6 @@
-"""Plans the changes that carry out a settings file's `[[topics]]`. Pure.
+"""Plans the changes for the `[[topics]]` of a settings file. Pure.
 
-Declarations and existing topics in, a plan out. Guarantees of a plan:
+The input is declarations and existing topics, the output a plan. Guarantees of a plan:
 
 - it never deletes a topic and never removes partitions; impossible changes are problems in it;
 - it removes a setting only when the file set it before, to the value that it still has, and the
@@ -8,8 +8,8 @@ Declarations and existing topics in, a plan out. Guarantees of a plan:
   created, because value and topic are checked again at the moment of the change;
 - after it was carried out, the next plan is empty.
 
-A topic that the file no longer names is not changed, settings included. `settings.declared_topics`
-carries a plan out, and `declaration_memory` stores the notes.
+A topic that the file no longer names is not changed, including its settings. `node.declared_topics`
+carries out a plan, and `declaration_memory` stores the notes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from penstock.core.types import INTERNAL_TOPICS
 
 
 class ExistingTopic(NamedTuple):
-    """A topic as it is now."""
+    """The present state of a topic."""
 
     id: UUID
     partition_count: int
@@ -48,12 +48,12 @@ class TopicsPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no changes; there may be problems anyway."""
+        """Return whether there are no changes; there may still be problems."""
         return not (self.creations or self.growths or self.changes)
 
 
 def check_declaration(declared: TopicDeclaration) -> Iterator[str]:
-    """Violations of Kafka's rules in a declaration, whatever topics exist."""
+    """Yield violations of Kafka's rules in a declaration, independent of existing topics."""
     try:
         if declared.name in INTERNAL_TOPICS:
             yield f"{declared.name} is the broker's own topic and cannot be declared."
@@ -77,7 +77,7 @@ def plan_topics(
     existing: Mapping[str, ExistingTopic],
     set_before: Mapping[str, SetByFile],
 ) -> TopicsPlan:
-    """The plan that creates and changes topics as they are declared."""
+    """Return the plan that creates and changes topics as declared."""
     creations: list[NewTopic] = []
     growths: list[MorePartitions] = []
     changes: list[SettingsChange] = []
@@ -121,7 +121,7 @@ def _edits(
 
 
 def told(plan: TopicsPlan) -> Iterator[str]:
-    """A log line for each change."""
+    """Yield a log line for each change."""
     for creation in plan.creations:
         count = creation.partition_count
         partitions = "the default number of" if count == DEFAULT else str(count)

@@ -1,7 +1,7 @@
-"""The changes that lead from one image to another (pure).
+"""The changes between two images (pure).
 
-For a store that cannot return every change since a revision: the image is loaded anew and compared.
-Applying the result to the first image returns the second one; shared parts cost nothing.
+It is for a store that cannot return every change since a revision: the image is loaded again and
+compared. Applying the result to the first image returns the second one; shared parts cost nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,9 +33,9 @@ from penstock.cluster.quota_entities import QuotaEntity
 
 
 def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...]:
-    """The changes that lead from one image to a later one.
+    """Return the changes from one image to a later one.
 
-    For readers that missed the changes in between. The time grows with the size of the image.
+    It is for readers that missed the changes in between. The time grows with the size of the image.
     """
     changes: list[Change] = []
     for name, old in before.topics.items():

@@ -1,13 +1,13 @@
 """Decisions about the settings of single groups. Pure.
 
-An image and a request in, the settings or a domain error out, as in `topic_changes`. A group need
-not exist to have settings, and keeps them when it is deleted, as in Kafka: the metadata does NOT
-know which groups exist. So the number of groups with settings is bounded, and the length of their
-names.
+The input is an image and a request, the output the settings or a domain error, as in
+`topic_changes`. A group need not exist to have settings, and keeps them when it is deleted, as in
+Kafka: the metadata does NOT know which groups exist. So the number of groups with settings and the
+length of their names are bounded.
 
-Settings are written whole, and only when all of them together are right; a group without any has no
-key. Each change compares with the last one to the same group: of two changes that were decided on
-the same image, one is decided again.
+All settings of a group are written together, and only if they are valid together; a group without
+settings has no key. Each change compares with the last change to the same group: of two changes
+decided on the same image, one is decided again.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from penstock.core.limits import GROUP_WITH_SETTINGS_NAME_BYTES_MAX, GROUPS_WITH
 def decide_group_settings(
     image: MetadataImage, change: SettingsChange, rules: GroupRules
 ) -> dict[str, str]:
-    """The settings that the group will have; raises a domain error if the change is refused."""
+    """Return the group's settings after the change; raise a domain error to reject it."""
     settings = edited(image.group_settings(change.name), change, GROUP_CONFIGS, {})
     if not change.name:
         raise InvalidRequestError("Default group resources are not allowed.")
@@ -56,7 +56,7 @@ def group_settings_writes(
     settings: Mapping[str, str],
     guards: tuple[Compare, ...],
 ) -> GuardedWrites:
-    """The transaction that stores exactly these settings of a group."""
+    """Return the transaction that stores exactly these settings of a group."""
     key = keys.group_settings(name)
     group = image.groups.get(name)
     revision = None if group is None else group.revision

@@ -1,7 +1,7 @@
 """Ids in Kafka's form: 16 random bytes, written as 22 characters of URL-safe base64.
 
-Kafka does not use ids whose text begins with `-`, because command lines parse them as options, nor
-the few lowest ones, which it reserves; neither do we.
+Kafka does not use ids whose text begins with `-`, because command lines parse them as options. It
+also reserves the few lowest ids. Penstock follows both rules.
 """
 
 import base64
@@ -13,12 +13,12 @@ _RESERVED_MAX = 100
 
 
 def id_text(identifier: UUID) -> str:
-    """The 22 characters that Kafka shows for an id."""
+    """Return the 22 characters that Kafka shows for an id."""
     return base64.urlsafe_b64encode(identifier.bytes).decode().rstrip("=")
 
 
 def draw_id(random_id: Callable[[], UUID]) -> UUID:
-    """The first id from `random_id` that Kafka would use."""
+    """Return the first id from `random_id` that Kafka would use."""
     while True:
         identifier = random_id()
         if identifier.int > _RESERVED_MAX and not id_text(identifier).startswith("-"):

@@ -2,12 +2,12 @@
 
 An image is the state of the store at one revision. A reader may keep it for any time: a later
 change creates another image and does not change this one. Lookups by topic name and by topic id
-take constant time, and a change to one topic copies neither the other topics nor their partitions
-(`persistent_map`), so that 100,000 partitions cost memory and not time.
+have constant time, and a change to one topic copies neither the other topics nor their partitions
+(`persistent_map`). So 100,000 partitions cost memory and not time.
 
-It holds overrides of topic and group settings as text; `topic_configs` and `group_configs` give
-them types. It is not a cache of the log: watermarks, offsets and group state are never in it, and
-it does not know which groups exist. Images change only by `changes.apply`, live and on load.
+It holds overrides of topic and group settings as text; `topic_configs` and `group_configs` convert
+them to their types. It is not a cache of the log: it never has watermarks, offsets or group state,
+and it does not know which groups exist. Images change only by `changes.apply`, live and on load.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class TopicImage:
     id: UUID
     partitions: tuple[PartitionImage, ...]
     settings: Mapping[str, str]
-    """Overrides as they were given; absent settings have their defaults."""
+    """Overrides as they were set; absent settings have their defaults."""
     revision: int
     """Revision of the store at which the topic was last published."""
     is_adopted: bool = False
@@ -58,7 +58,7 @@ class GroupImage:
     """The settings that one group overrides. Other groups are not in an image."""
 
     settings: Mapping[str, str]
-    """As they were given; absent settings have their defaults."""
+    """As they were set; absent settings have their defaults."""
     revision: int
     """Revision of the store at which they were written."""
 
@@ -68,7 +68,7 @@ class BrokerSettingsImage:
     """The settings of a broker, or of all brokers, that were changed while it ran."""
 
     settings: Mapping[str, str]
-    """By Kafka's names, as they were given."""
+    """By Kafka's names, as they were set."""
     revision: int
     """Revision of the store at which they were written."""
 
@@ -92,7 +92,8 @@ class BrokerImage:
     port: int
     rack: str | None
     directory_id: str
-    """Names the data directory: distinguishes a restart from a second broker with the same id."""
+    """Identifies the data directory: distinguishes a restart from a second broker with the same id.
+    """
     epoch: int
     """Revision of the store at which it registered; a restart gets a higher one."""
 
@@ -109,12 +110,12 @@ class MetadataImage:
     topic_names: PersistentMap[UUID, str] = field(default_factory=PersistentMap)
     """Name by topic id."""
     similar_names: PersistentMap[str, str] = field(default_factory=PersistentMap)
-    """Name by name with `.` as `_`, for names that have either: two of these may not differ only
-    there, because Kafka's metric names are equal then."""
+    """Name by name with `.` as `_`, for names that contain either. Two such names must not differ
+    only there, because their Kafka metric names would be equal."""
     brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
     """By broker id."""
     groups: PersistentMap[str, GroupImage] = field(default_factory=PersistentMap)
-    """By name: the groups that have settings of their own."""
+    """The groups that have their own settings, by name."""
     broker_settings: Mapping[str, BrokerSettingsImage] = field(
         default_factory=lambda: MappingProxyType({})
     )
@@ -132,26 +133,26 @@ class MetadataImage:
     """Revision at which `next_producer_id` was written, 0 for never."""
 
     def topic(self, name: str) -> TopicImage | None:
-        """The topic of this name."""
+        """Return the topic of this name."""
         return self.topics.get(name)
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
-        """The topic with this id."""
+        """Return the topic with this id."""
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
     def group_settings(self, name: str) -> Mapping[str, str]:
-        """The settings that a group overrides; empty for most."""
+        """Return the settings that a group overrides; empty for most."""
         group = self.groups.get(name)
         return NO_SETTINGS if group is None else group.settings
 
     def settings_of_broker(self, name: str) -> Mapping[str, str]:
-        """The changed settings of a broker, or of all brokers."""
+        """Return the changed settings of a broker, or of all brokers."""
         found = self.broker_settings.get(name)
         return NO_SETTINGS if found is None else found.settings
 
     def partition(self, name: str, index: int) -> PartitionImage | None:
-        """One partition of a topic."""
+        """Return one partition of a topic."""
         topic = self.topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
@@ -159,5 +160,5 @@ class MetadataImage:
 
 
 def similar_name(name: str) -> str | None:
-    """The form of a name that is compared for collisions, None when it cannot collide."""
+    """Return the form of a name that is compared for collisions; None if it cannot collide."""
     return name.replace(".", "_") if "." in name or "_" in name else None

@@ -17,9 +17,9 @@ several clusters. Below it (the values are in `values`):
     declared/<topic name>           settings of the topic from the settings file
     producer_ids/next               first unused producer id
 
-Topic names are checked before: they have no slash, so a key can be parsed again. Names of groups
-may have any characters and are encoded as in a URL, so that keys stay printable text. A key that is
-not in this table belongs to a newer version and is ignored by `parse`.
+Topic names are checked before: they have no slash, so a key can be parsed. Names of groups may have
+any characters and are encoded as in a URL, so keys stay printable text. A key that is not in this
+table belongs to a newer version; `parse` ignores it.
 """
 
 from dataclasses import dataclass
@@ -77,59 +77,59 @@ class Keys:
         assert self.root.endswith("/"), self.root
 
     def format(self) -> str:
-        """Version of the layout."""
+        """Return the key of the layout's version."""
         return f"{self.root}meta/format"
 
     def cluster_id(self) -> str:
-        """The cluster's id."""
+        """Return the key of the cluster's id."""
         return f"{self.root}meta/cluster_id"
 
     def adopted(self) -> str:
-        """Exists once the logs of the data directory have become topics."""
+        """Return the key that exists after the logs of the data directory have become topics."""
         return f"{self.root}meta/adopted"
 
     def broker(self, broker_id: int) -> str:
-        """A registered broker."""
+        """Return the key of a registered broker."""
         return f"{self.root}brokers/{broker_id}"
 
     def topic(self, name: str) -> str:
-        """The publishing key of a topic."""
+        """Return the publishing key of a topic."""
         return f"{self.root}topics/{name}"
 
     def partition(self, topic_id: UUID, index: int) -> str:
-        """The state of one partition; numbers are padded so that keys sort as they count."""
+        """Return the key of one partition's state; numbers are padded, so keys sort by number."""
         return f"{self.root}parts/{topic_id}/{index:08d}"
 
     def partitions(self, topic_id: UUID) -> str:
-        """The prefix of a topic's partitions."""
+        """Return the prefix of the keys of a topic's partitions."""
         return f"{self.root}parts/{topic_id}/"
 
     def topic_settings(self, name: str) -> str:
-        """The settings that a topic overrides."""
+        """Return the key of the settings that a topic overrides."""
         return f"{self.root}configs/topic/{name}"
 
     def group_settings(self, name: str) -> str:
-        """The settings that a group overrides."""
+        """Return the key of the settings that a group overrides."""
         return f"{self.root}configs/group/{quote(name, safe='')}"
 
     def broker_settings(self, name: str) -> str:
-        """The changed settings of a broker, or of all brokers (`ALL_BROKERS`)."""
+        """Return the key of the changed settings of a broker, or of all brokers (`ALL_BROKERS`)."""
         return f"{self.root}configs/broker/{name or _DEFAULT_BROKER}"
 
     def quotas(self, entity: QuotaEntity) -> str:
-        """The quotas of one entity."""
+        """Return the key of one entity's quotas."""
         return f"{self.root}quotas/{entity.text()}"
 
     def declaration(self, name: str) -> str:
-        """The settings file's settings of a topic; not part of an image, so `parse` ignores it."""
+        """Return the key of a topic's declared settings; not in an image, so `parse` ignores it."""
         return f"{self.root}declared/{name}"
 
     def declarations(self) -> str:
-        """The prefix of all declarations."""
+        """Return the prefix of the keys of all declarations."""
         return f"{self.root}declared/"
 
     def producer_ids(self) -> str:
-        """The first unused producer id."""
+        """Return the key of the first unused producer id."""
         return f"{self.root}producer_ids/next"
 
     def parse(self, key: str) -> ParsedKey:

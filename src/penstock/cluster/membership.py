@@ -1,10 +1,9 @@
 """`Membership`: this broker's registration and its session.
 
-The registration is a key bound to a session; the revision at which it was created is the broker's
-epoch. A session that is lost, because this process was stopped for longer than it lasts, is
-replaced by a new one with a higher epoch. Safety does not depend on this: every write compares the
-epoch (`guard`), so a broker that was declared dead cannot change metadata before it has registered
-again.
+The registration is a key bound to a session; the revision that created it is the broker's epoch. A
+session is lost if this process is stopped for longer than its time to live. Then a new session with
+a higher epoch replaces it. Safety does not depend on this: every write compares the epoch
+(`guard`), so a broker that was declared dead cannot change metadata before it has registered again.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Membership:
-    """One broker's place in the cluster."""
+    """One broker's registration in the cluster."""
 
     def __init__(
         self,
@@ -47,26 +46,26 @@ class Membership:
         self._one_at_a_time = asyncio.Lock()
 
     def guard(self) -> Compare:
-        """Holds while this registration is valid."""
+        """Return the compare that holds while this registration is valid."""
         return Compare.created_at(self._keys.broker(self._broker.id), self._epoch)
 
     def is_missing_in(self, image: MetadataImage) -> bool:
-        """Whether an image has no broker with this id."""
+        """Return whether an image has no broker with this id."""
         return self._broker.id not in image.brokers
 
     async def join(self) -> int:
         """Register, and return the broker epoch.
 
-        A registration of the same data directory belongs to a process that has ended, since the
-        caller holds the directory's lock: its session is ended. Any other means two brokers with
-        one id, which raises `DuplicateBrokerError`.
+        A registration of the same data directory belongs to a process that has ended, because the
+        caller holds the directory's lock: its session is ended. Any other registration means two
+        brokers with one id, and raises `DuplicateBrokerError`.
         """
         key = self._keys.broker(self._broker.id)
         self._session = await self._store.open_session(BROKER_SESSION_SECONDS)
         for _ in range(METADATA_ATTEMPTS_MAX):
             for pair in (await self._store.read(key)).values:
                 if pair.session == self._session:
-                    # An answer was lost, the write was not.
+                    # The response was lost, the write was not.
                     return self._registered_at(pair.create_revision)
                 registered = values.read_broker(pair.value, self._broker.id, pair.create_revision)
                 controller.check_takeover(self._broker, registered)
@@ -96,16 +95,16 @@ class Membership:
             return self._epoch if self._is_registered else await self.join()
 
     async def keep(self) -> None:
-        """Keep the session for ever; register again when it was lost."""
+        """Keep the session until cancelled; register again if it was lost."""
         while True:
             await self._sleep(BROKER_KEEP_ALIVE_SECONDS)
             try:
                 await self.ensure()
             except StoreError as error:
-                # The store may answer again. Until then no write of this broker gets past `guard`,
+                # The store may answer again. Until then `guard` rejects every write of this broker,
                 # and the logs can be served anyway.
                 logger.warning("the metadata store does not answer, trying again: %s", error)
 
     async def leave(self) -> None:
-        """End the session: the broker is removed at once and not after a timeout."""
+        """End the session: the broker is removed at once, not after a timeout."""
         await self._store.end_session(self._session)

@@ -1,9 +1,9 @@
 """`PersistentMap`: an immutable mapping whose changed copy shares all unchanged entries.
 
-Keys are spread by hash over a fixed number of small dicts. A change copies the dicts it touches and
-the tuple that names them; everything else is shared with the map before. With 100,000 entries that
-is a copy of about two hundred entries and 512 references, some microseconds, where a plain dict
-would copy all of them. It is not a sorted map: it iterates bucket by bucket.
+Keys are spread by hash over a fixed number of small dicts. A change copies the dicts that it
+changes and the tuple of dicts; all other dicts are shared with the previous map. With 100,000
+entries it copies about two hundred entries and 512 references, some microseconds, where a plain
+dict would copy all of them. It is not a sorted map: it iterates bucket by bucket.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ class PersistentMap(Mapping[Key, Value]):
     def get(self, key: Key, /, default: Value | Default) -> Value | Default: ...
 
     def get(self, key: Key, /, default: Value | Default | None = None) -> Value | Default | None:
-        """The value of `key`; `Mapping.get` would raise and catch for a missing one."""
+        """Return the value of `key`; `Mapping.get` would raise and catch for a missing key."""
         return self._buckets[hash(key) & _MASK].get(key, default)
 
     def __contains__(self, key: object) -> bool:
@@ -58,7 +58,7 @@ class PersistentMap(Mapping[Key, Value]):
     def changed(
         self, entries: Mapping[Key, Value], removed: frozenset[Key] = frozenset()
     ) -> "PersistentMap[Key, Value]":
-        """A map with `entries` added and `removed` left out; the two must not overlap."""
+        """Return a map with `entries` added and `removed` left out; the two must not overlap."""
         assert removed.isdisjoint(entries.keys()), "a key is put or removed, not both"
         if not entries and not removed:
             return self
@@ -83,7 +83,7 @@ _ABSENT: Final = object()
 
 
 def _own(buckets: list[dict[Key, Value]], owned: set[int], index: int) -> dict[Key, Value]:
-    """The bucket at `index`, copied unless this change already copied it."""
+    """Return the bucket at `index`, copied unless this change already copied it."""
     if index not in owned:
         buckets[index] = buckets[index].copy()
         owned.add(index)

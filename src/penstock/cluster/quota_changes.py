@@ -1,12 +1,13 @@
 """Decisions about quotas: new quotas of an entity, and the entities that a filter matches. Pure.
 
-An image and a request in, quotas or a domain error out, as in `group_changes`; the checks and their
-words are Kafka's. It is not known which users, clients and addresses exist, so an entity need not
-exist to have quotas, and their number and the length of their names are bounded.
+The input is an image and a request, the output quotas or a domain error, as in `group_changes`; the
+checks and their wording are Kafka's. The existing users, clients and addresses are not known, so an
+entity need not exist to have quotas. Therefore the number of entities and the length of their names
+are bounded.
 
-Quotas of an entity are written whole; an entity without any has no key. Each change compares with
-the last one to the same entity. A name of the type `ip` must be an address: Kafka also accepts the
-name of a host, and resolves it.
+All quotas of an entity are written together; an entity without quotas has no key. Each change
+compares with the last change to the same entity. A name of the type `ip` must be an address: Kafka
+also accepts a host name, and resolves it.
 """
 
 import math
@@ -39,7 +40,7 @@ from penstock.core.errors import (
 from penstock.core.limits import QUOTA_ENTITIES_MAX, QUOTA_ENTITY_NAME_BYTES_MAX
 
 _FRACTION_IGNORED: Final = 1e-6
-"""Kafka's tolerance: how far a floating point number may be from a whole one."""
+"""Kafka's tolerance: the largest distance of a floating point number from a whole one."""
 
 MATCH_EXACT: Final = 0
 MATCH_DEFAULT: Final = 1
@@ -63,7 +64,7 @@ class FilterPart(NamedTuple):
 
 
 def decide_quotas(image: MetadataImage, change: QuotaChange) -> dict[str, float]:
-    """The quotas that the entity will have; raises a domain error if the change is refused."""
+    """Return the entity's quotas after the change; raise a domain error to reject it."""
     _check_distinct(change)
     _check_entity(change.entity)
     keys = _keys_for(change.entity)
@@ -167,7 +168,7 @@ def quota_writes(
     quotas: Mapping[str, float],
     guards: tuple[Compare, ...],
 ) -> GuardedWrites:
-    """The transaction that stores exactly these quotas of an entity."""
+    """Return the transaction that stores exactly these quotas of an entity."""
     key = keys.quotas(entity)
     known = image.quotas.get(entity)
     revision = None if known is None else known.revision
@@ -177,7 +178,7 @@ def quota_writes(
 def find_quotas(
     image: MetadataImage, parts: Sequence[FilterPart], *, strict: bool
 ) -> Iterator[tuple[QuotaEntity, QuotaImage]]:
-    """The entities that match a filter, in the order of their names; raises a domain error."""
+    """Return the entities that match a filter, ordered by name; raise a domain error."""
     _check_filter(parts)
     return _found(image, parts, strict=strict)
 

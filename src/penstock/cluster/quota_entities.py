@@ -1,11 +1,10 @@
 """Quota entities and quota types, by Kafka's names. Pure.
 
 An entity names a user, a client id, both, or an address. A name of None is the default of its type:
-it stands for all of that type without a quota of their own. Entities compare by value, and their
-types are always in the same order, so that there is one way to write each.
+it applies to all names of that type without their own quota. Entities compare by value, and their
+types always have the same order, so each entity has one spelling.
 
-Which of several entities counts for a client is NOT known here: `broker.quotas.limit_table`
-decides.
+It does NOT know which of several entities applies to a client: `broker.quotas.limit_table` decides.
 """
 
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ USER: Final = "user"
 CLIENT_ID: Final = "client-id"
 IP: Final = "ip"
 ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
-"""In the order in which an entity has them."""
+"""In the order of an entity's types."""
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -34,37 +33,37 @@ class QuotaEntity(NamedTuple):
     """Type and name, in the order of `ENTITY_TYPES`; a name of None is the default."""
 
     def name(self, entity_type: str) -> str | None:
-        """The name of this type; "" when the entity has none, None for the default."""
+        """Return the name of this type; "" if the entity has none, None for the default."""
         for known, name in self.parts:
             if known == entity_type:
                 return name
         return ""
 
     def has(self, entity_type: str) -> bool:
-        """Whether the entity names this type, by name or by default."""
+        """Return whether the entity has this type, by name or by default."""
         return any(known == entity_type for known, _ in self.parts)
 
     def text(self) -> str:
-        """As it is in a key of the store: `user=alice,client-id`; a type alone is its default."""
+        """Return the text for a store key: `user=alice,client-id`; a type alone is its default."""
         return ",".join(
             kind if name is None else f"{kind}={quote(name, safe='')}" for kind, name in self.parts
         )
 
     def told(self) -> str:
-        """As Kafka writes it in messages."""
+        """Return the text that Kafka writes in messages."""
         names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in self.parts)
         return f"ClientQuotaEntity(entries={{{names}}})"
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
-    """The entity with these names; the last mention of a type counts, as in Kafka."""
+    """Return the entity with these names; the last mention of a type counts, as in Kafka."""
     names = dict(parts)
     known = [(kind, names.pop(kind)) for kind in ENTITY_TYPES if kind in names]
     return QuotaEntity((*known, *names.items()))
 
 
 def entity_of_text(text: str) -> QuotaEntity:
-    """The entity that `QuotaEntity.text` wrote."""
+    """Return the entity that `QuotaEntity.text` wrote."""
     parts: list[tuple[str, str | None]] = []
     for part in text.split(","):
         kind, equals, name = part.partition("=")

@@ -1,17 +1,17 @@
-"""`MetadataService`: follows the store, publishes each new image, and carries decisions out.
+"""`MetadataService`: follows the store, publishes each new image, and carries out decisions.
 
-It loads the cluster's keys at one revision and follows every change from there on, so `image` is
-the state of the store at some revision and never goes back. Subscribers get each image once, in
-order, before callers that wait for it.
+It loads the cluster's keys at one revision and follows every later change, so `image` is the state
+of the store at some revision and never goes back. Subscribers get each image once, in order, before
+callers that wait for it.
 
-A request to change something is decided on the newest image and written with compares. When a
-compare fails, or an answer is lost, everything is loaded again and the request is decided anew; a
-topic that this very request created is recognised by its id. When a call returns, `image` shows
-its effect: a caller reads its own writes. Changes of one service are carried out one after the
-other, so on one host compares fail only when another process writes to the store.
+A change request is decided on the newest image and written with compares. When a compare fails, or
+a response is lost, everything is loaded again and the request is decided again; a topic that this
+very request created is recognised by its id. When a call returns, `image` shows its effect: a
+caller reads its own writes. One service carries out one change after the other, so on one host
+compares fail only when another process writes to the store.
 
-It knows no logs and no connections; hosts of partitions subscribe. It does not check the cluster id
-against a data directory: the node does, before it serves.
+It knows no logs and no connections; hosts of partitions subscribe. It does not compare the cluster
+id with a data directory: the node does, before it serves.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from penstock.core.errors import AmbiguousStoreError, PenstockError, StoreError
 from penstock.core.limits import METADATA_ATTEMPTS_MAX
 
 Subscriber = Callable[[MetadataImage, MetadataImage, tuple[Change, ...]], None]
-"""Called with the image before, the image after and the changes."""
+"""Called with the previous image, the new image and the changes."""
 
 
 @dataclass(slots=True)
@@ -99,10 +99,10 @@ class MetadataService:
         return lambda: self._subscribers.remove(subscriber)
 
     async def start(self, tasks: asyncio.TaskGroup, *, cluster_id: str | None = None) -> bool:
-        """Load the metadata, founding the cluster if there is none, and follow it in `tasks`.
+        """Load the metadata, creating the cluster if there is none, and follow it in `tasks`.
 
-        A founded cluster gets `cluster_id` if one is given. Returns True until `adopt_topics` has
-        been carried out: a crash between the two must not leave logs without a topic.
+        A new cluster gets `cluster_id` if it is set. Returns True until `adopt_topics` has been
+        carried out: a crash between the two must not leave logs without a topic.
         """
         assert not self._tasks, "a service is started once"
         await self._reload()
@@ -110,7 +110,7 @@ class MetadataService:
             await self._found(cluster_id or id_text(draw_id(self._random_id)))
         self._tasks.append(tasks.create_task(self._follow(), name="metadata-follow"))
         # Partitions of a large creation that a crash or a failure interrupted. Only here: while
-        # this process runs, a write whose answer was lost may still arrive and publish the topic.
+        # this process runs, a write whose response was lost may still arrive and publish the topic.
         if self._image.unpublished:
             await self._write(controller.sweep_writes(self._keys, self._image, self._guards()))
         return not (await self._store.read(self._keys.adopted())).values
@@ -165,7 +165,7 @@ class MetadataService:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicImage | PenstockError]:
-        """Create topics; one outcome for each, in the order asked.
+        """Create topics; return one outcome for each, in request order.
 
         With `validate_only` nothing is written and the images show the result.
         """
@@ -193,7 +193,7 @@ class MetadataService:
     async def delete_topics(
         self, selectors: Sequence[str | UUID]
     ) -> list[TopicImage | PenstockError]:
-        """Delete topics by name or id; one outcome for each, in the order asked.
+        """Delete topics by name or id; return one outcome for each, in request order.
 
         A deleted topic is returned in its last state. Its hosts remove its logs.
         """
@@ -223,9 +223,9 @@ class MetadataService:
     async def create_partitions(
         self, wanted: MorePartitions, *, validate_only: bool = False
     ) -> TopicImage:
-        """Add partitions to a topic; return the topic as it is then, or would be.
+        """Add partitions to a topic; return the changed topic, also if only validated.
 
-        Raises a domain error if the change is refused.
+        Raises a domain error if the change is rejected.
         """
         async with self._changing():
             tried: UUID | None = None
@@ -236,7 +236,7 @@ class MetadataService:
                     and topic.id == tried
                     and len(topic.partitions) == wanted.count
                 ):
-                    # The answer to the write was lost; the write was not.
+                    # The response to the write was lost; the write was not.
                     return topic
                 grown = topic_changes.decide_growth(self._image, wanted, self._rules)
                 if validate_only:
@@ -251,9 +251,9 @@ class MetadataService:
     async def change_settings(
         self, change: SettingsChange, *, validate_only: bool = False
     ) -> TopicImage:
-        """Change the settings of a topic; return the topic as it is then, or would be.
+        """Change the settings of a topic; return the changed topic, also if only validated.
 
-        Raises a domain error if the change is refused.
+        Raises a domain error if the change is rejected.
         """
         async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
@@ -273,7 +273,7 @@ class MetadataService:
     ) -> Mapping[str, str]:
         """Change the settings of a group and return them; `validate_only` stores nothing.
 
-        Raises a domain error if the change is refused.
+        Raises a domain error if the change is rejected.
         """
         name = change.name
         async with self._changing():
@@ -298,7 +298,7 @@ class MetadataService:
         """Change settings of a broker or of all; return the changed ones, also if only validated.
 
         `layers` are the settings given to the broker that got the request. Raises a domain error if
-        the change is refused.
+        the change is rejected.
         """
         name = change.name
         async with self._changing():
@@ -316,7 +316,7 @@ class MetadataService:
         raise StoreError("the metadata changed under every attempt to change a broker's settings")
 
     async def change_quotas(self, change: QuotaChange, *, validate_only: bool = False) -> None:
-        """Change the quotas of an entity; raises a domain error if it is refused."""
+        """Change the quotas of an entity; raise a domain error if the change is rejected."""
         async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
                 quotas = quota_changes.decide_quotas(self._image, change)
@@ -343,7 +343,7 @@ class MetadataService:
 
     @contextlib.asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
-        """One change at a time, by a broker that is registered."""
+        """Hold the lock for one change at a time, by a registered broker."""
         async with self._one_change:
             await self._stay_registered()
             yield
@@ -351,8 +351,8 @@ class MetadataService:
     async def _stay_registered(self) -> None:
         """Register again if the session ended because this process was suspended for too long.
 
-        If only the session's task did it, a request could fail before: not enough brokers, or
-        outdated writes. Where another process has the id by now, this one must not register: its
+        If only the session's task did this, a request could fail before: not enough brokers, or
+        outdated writes. If another process has the id by now, this one must not register: its
         writes fail.
         """
         if self._membership is None or not self._membership.is_missing_in(self._image):
@@ -362,7 +362,7 @@ class MetadataService:
             await self._wait_revision(await self._membership.ensure())
 
     def _guards(self) -> tuple[Compare, ...]:
-        """The compare of every write of a registered broker: that it is still registered."""
+        """Return the compare of every write of a registered broker: it is still registered."""
         if self._membership is None:
             return ()
         return (self._membership.guard(),)
@@ -372,14 +372,14 @@ class MetadataService:
         for _ in range(METADATA_ATTEMPTS_MAX):
             with contextlib.suppress(AmbiguousStoreError):
                 await self._store.transact(writes.compares, writes.operations)
-            # This is the cluster now, also if another process founded it.
+            # The cluster exists now, also if another process created it.
             await self._reload()
             if self._image.cluster_id:
                 return
         raise StoreError("the cluster could not be founded: the store took no write")
 
     async def _attempt(self, writes: Iterable[GuardedWrites]) -> StoreError | None:
-        """Write; return the error when the store fails permanently."""
+        """Write the transactions; return the error if the store fails permanently."""
         try:
             await self._write(writes)
         except StoreError as error:
@@ -387,9 +387,9 @@ class MetadataService:
         return None
 
     async def _write(self, writes: Iterable[GuardedWrites]) -> bool:
-        """Write the transactions in order; whether all are certainly written and in the image.
+        """Write in order; return whether all transactions are certainly written and in the image.
 
-        When one is not, the image is loaded again, and the caller decides on that.
+        If one is not, the image is loaded again, and the caller decides on that image.
         """
         for write in writes:
             try:
@@ -426,7 +426,7 @@ class MetadataService:
             return
         events = (Event(pair.key, pair) for pair in snapshot.values)
         image = apply(MetadataImage(), interpret(self._keys, events), snapshot.revision)
-        # No subscribers and no old image: the first load of a large cluster is twice as fast.
+        # Without subscribers no comparison: the first load of a large cluster is twice as fast.
         changes = difference(self._image, image) if self._subscribers else ()
         self._publish(image, changes)
 

@@ -1,15 +1,15 @@
-"""Decisions about topics that exist: more partitions, other settings. Pure.
+"""Decisions about existing topics: more partitions, other settings. Pure.
 
-A topic and a request in, guarded writes or a domain error out, as in `controller`, which decides on
-creations and deletions. Guarantees of the writes:
+The input is a topic and a request, the output guarded writes or a domain error, as in `controller`,
+which decides on creations and deletions. Guarantees of the writes:
 
 - partitions are only added: numbers and replicas of existing ones stay unchanged;
 - new partitions are in the store before, or together with, the topic that counts them;
 - settings are written whole, and only when all of them together are valid.
 
-Each change publishes the topic anew, settings too, and compares with its last publication: of two
-changes that were decided on the same image, one is decided again. Errors are worded like Kafka's
-and checked in Kafka's order: for a request that is wrong in two ways a client gets the same error.
+Each change publishes the topic again, including settings, and compares with its last publication:
+of two changes decided on the same image, one is decided again. Errors have Kafka's wording and
+Kafka's order: for a request with two faults a client gets the same error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ class MorePartitions:
 
 
 def decide_growth(image: MetadataImage, wanted: MorePartitions, rules: TopicRules) -> TopicImage:
-    """The topic with its new partitions; raises a domain error if the change is refused."""
+    """Return the topic with its new partitions; raise a domain error to reject the change."""
     topic = image.topic(wanted.name)
     if topic is None:
         raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
@@ -70,7 +70,7 @@ def decide_growth(image: MetadataImage, wanted: MorePartitions, rules: TopicRule
             f"{len(wanted.assignments)} assignment(s) were specified."
         )
     if wanted.name in INTERNAL_TOPICS:
-        # Kafka allows it, and then looks up each group and each transaction in another partition.
+        # Kafka allows this, and then searches each group and each transaction in another partition.
         raise PolicyViolationError(
             f"{wanted.name} cannot get more partitions: what is in it would be sought in others."
         )
@@ -107,7 +107,7 @@ def _new_replicas(
 def growth_writes(
     keys: Keys, before: TopicImage, grown: TopicImage, guards: tuple[Compare, ...]
 ) -> Iterator[GuardedWrites]:
-    """The transactions that add partitions; the last one publishes them."""
+    """Yield the transactions that add partitions; the last one publishes them."""
     compares = (*guards, Compare.unchanged(keys.topic(before.name), before.revision))
     first = len(before.partitions)
     while len(grown.partitions) - first > PARTITIONS_PER_TRANSACTION:
@@ -117,7 +117,7 @@ def growth_writes(
 
 
 def _states(keys: Keys, topic: TopicImage, start: int) -> list[Operation]:
-    """The partitions of one transaction: not of all, because they are encoded on the event loop."""
+    """Return the partitions of one transaction, not all: the event loop encodes them."""
     few = topic.partitions[start : start + PARTITIONS_PER_TRANSACTION]
     return [
         Put(keys.partition(topic.id, index), values.write_partition(state))
@@ -128,7 +128,7 @@ def _states(keys: Keys, topic: TopicImage, start: int) -> list[Operation]:
 def decide_settings(
     image: MetadataImage, change: SettingsChange, defaults: Mapping[str, str]
 ) -> TopicImage:
-    """The topic with its new settings; raises a domain error if the change is refused."""
+    """Return the topic with its new settings; raise a domain error to reject the change."""
     topic = image.topic(change.name)
     current = topic.settings if topic is not None else {}
     settings = edited(current, change, TOPIC_CONFIGS, defaults)
@@ -149,7 +149,7 @@ def decide_settings(
 def settings_writes(
     keys: Keys, before: TopicImage, changed: TopicImage, guards: tuple[Compare, ...]
 ) -> GuardedWrites:
-    """The transaction that stores a topic's new settings."""
+    """Return the transaction that stores a topic's new settings."""
     key = keys.topic_settings(changed.name)
     write = Put(key, values.write_settings(changed.settings)) if changed.settings else Delete(key)
     compare = Compare.unchanged(keys.topic(before.name), before.revision)

@@ -1,9 +1,9 @@
 """Rules for the name, the partitions and the replicas of a new topic.
 
-Each function returns the valid value or raises a domain error, worded like Kafka's. They check one
+Each function returns the valid value or raises a domain error with Kafka's wording. They check one
 topic alone; `controller` checks whether the name is free. Names are checked here before they become
-a key or a directory: only ASCII letters, digits, `.`, `_` and `-` pass, so a name cannot leave the
-data directory or forge a line of a log.
+a key or a directory: only ASCII letters, digits, `.`, `_` and `-` are allowed, so a name cannot
+leave the data directory or forge a log line.
 """
 
 import re
@@ -28,10 +28,10 @@ from penstock.core.limits import (
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-"""Kafka keeps its own metadata in a directory of this name, which no start loads as a log."""
+"""Kafka stores its own metadata in a directory of this name; a start never loads it as a log."""
 
 DEFAULT: Final = -1
-"""The value in a request for the cluster's default."""
+"""The value in a request that means the cluster's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class TopicRules:
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that breaks Kafka's rules."""
+    """Raise an error for a name that breaks Kafka's rules."""
     if not name:
         raise InvalidTopicNameError("Topic name is invalid: the empty string is not allowed")
     if name in (".", ".."):
         raise InvalidTopicNameError(f"Topic name is invalid: '{name}' is not allowed")
     if len(name) > TOPIC_NAME_CHARACTERS_MAX:
-        # Repeated only in part: the name may be a megabyte.
+        # Only a part is repeated: the name may be a megabyte.
         shown = name[:TOPIC_NAME_CHARACTERS_MAX]
         raise InvalidTopicNameError(
             f"Topic name is invalid: the length of {shown!r}... is longer than the max allowed "
@@ -64,14 +64,14 @@ def check_topic_name(name: str) -> None:
 
 
 def check_creatable_name(name: str) -> None:
-    """Refuse a name that a topic cannot be created under, although requests may name it."""
+    """Raise an error for a name that requests may contain but a new topic cannot have."""
     check_topic_name(name)
     if name == CLUSTER_METADATA_TOPIC:
         raise InvalidRequestError(f"Creation of internal topic {name} is prohibited.")
 
 
 def partition_count(asked: int, rules: TopicRules) -> int:
-    """The number of partitions for a request of `asked`."""
+    """Return the number of partitions for a request of `asked`."""
     if asked != DEFAULT and asked < 1:
         raise InvalidPartitionsError(
             "Number of partitions was set to an invalid non-positive value."
@@ -86,7 +86,7 @@ def partition_count(asked: int, rules: TopicRules) -> int:
 
 
 def check_replication_factor(asked: int, broker_count: int) -> None:
-    """Refuse a replication factor that the cluster cannot provide. The default is one."""
+    """Raise an error if the cluster cannot provide this replication factor. The default is one."""
     if asked != DEFAULT and asked < 1:
         raise InvalidReplicationFactorError(
             "Replication factor must be larger than 0, or -1 to use the default value."
@@ -107,7 +107,7 @@ def check_assignment(
     brokers: Collection[int],
     rules: TopicRules,
 ) -> tuple[tuple[int, ...], ...]:
-    """The replicas of each partition in order of its number, as the request assigns them."""
+    """Return the requested replicas of each partition, ordered by partition number."""
     if replication_factor_asked != DEFAULT:
         raise InvalidRequestError(
             "A manual partition assignment was specified, but replication factor was not set to -1."
@@ -133,7 +133,7 @@ def check_assignment(
 
 
 def check_replicas(replicas: tuple[int, ...], count: int | None, brokers: Collection[int]) -> None:
-    """Refuse invalid replicas of one partition; `count` is the number in the topic's others."""
+    """Raise an error for invalid replicas; `count` is the number in the other partitions."""
     if not replicas:
         raise InvalidReplicaAssignmentError(
             "The manual partition assignment includes an empty replica list."

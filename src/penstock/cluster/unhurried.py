@@ -7,11 +7,11 @@ from typing import Final, TypeVar
 Item = TypeVar("Item")
 
 ITEMS_AT_ONCE: Final = 32
-"""Decisions about topics take 60 µs each: 2 ms."""
+"""Decisions about topics need 60 µs each: 2 ms."""
 
 
 async def unhurried(items: Iterable[Item]) -> list[Item]:
-    """List items that are computed one by one, in order."""
+    """Return the items as a list, computed one by one, in order."""
     found: list[Item] = []
     for item in items:
         found.append(item)

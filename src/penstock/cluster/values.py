@@ -1,9 +1,8 @@
 """Every value of the metadata store: JSON in UTF-8 with a schema version in `v`.
 
 Each kind has one function that writes it and one that reads it; reading a written value returns an
-equal one. A value with an unknown higher version is refused: an older broker must not guess the
-meaning of a newer one's value. Unknown fields of a known version are ignored. `keys` has the key of
-each.
+equal one. A value with a higher, unknown version is rejected: an older broker must not guess its
+meaning. Unknown fields of a known version are ignored. `keys` has the key of each kind.
 """
 
 import json
@@ -30,7 +29,7 @@ class TopicValue(NamedTuple):
 
 
 class SetByFile(NamedTuple):
-    """The settings of a topic that came from the settings file at its last reconciliation."""
+    """The settings of a topic from the settings file, at its last reconciliation."""
 
     topic_id: UUID
     settings: Mapping[str, str]
@@ -38,7 +37,7 @@ class SetByFile(NamedTuple):
     """The file's earlier settings, while it is unknown whether `settings` replaced them."""
 
     def gave(self, name: str, value: str) -> bool:
-        """Whether the file set this value, as far as is known."""
+        """Return whether the file set this value, as far as is known."""
         return value in {self.settings.get(name), self.replaced.get(name)}
 
 
@@ -50,34 +49,34 @@ class _PartitionValue(NamedTuple):
 
 
 def write_format() -> bytes:
-    """The version of the layout that this code writes."""
+    """Encode the version of the layout that this code writes."""
     return _encode({"format": _FORMAT_VERSION})
 
 
 def check_format(value: bytes) -> None:
-    """Refuse a store whose layout is newer than this code."""
+    """Raise an error for a store whose layout is newer than this code."""
     found = _integer(_decode(value), "format")
     if found > _FORMAT_VERSION:
         raise StoreError(f"the metadata has layout {found}; this version reads {_FORMAT_VERSION}")
 
 
 def write_cluster_id(cluster_id: str) -> bytes:
-    """The cluster's id."""
+    """Encode the cluster's id."""
     return _encode({"id": cluster_id})
 
 
 def read_cluster_id(value: bytes) -> str:
-    """The cluster's id."""
+    """Return the cluster's id."""
     return _text(_decode(value), "id")
 
 
 def write_adopted() -> bytes:
-    """The mark that the logs of the data directory have become topics: only the key matters."""
+    """Encode the mark that the logs have become topics: only its key matters."""
     return _encode({})
 
 
 def write_topic(topic: TopicValue) -> bytes:
-    """A topic's id and number of partitions, and whether its logs were there before it."""
+    """Encode a topic's id and number of partitions, and whether its logs existed before it."""
     fields: dict[str, object] = {"id": str(topic.id), "partitions": topic.partition_count}
     if topic.is_adopted:
         fields["adopted"] = True
@@ -85,7 +84,7 @@ def write_topic(topic: TopicValue) -> bytes:
 
 
 def read_topic(value: bytes) -> TopicValue:
-    """A topic's id and number of partitions, and whether its logs were there before it."""
+    """Return a topic's id and number of partitions, and whether its logs existed before it."""
     fields = _decode(value)
     return TopicValue(
         topic_id_of(_text(fields, "id")),
@@ -96,7 +95,7 @@ def read_topic(value: bytes) -> TopicValue:
 
 @lru_cache(maxsize=8192)
 def topic_id_of(text: str) -> UUID:
-    """The topic id that a key or value names."""
+    """Return the topic id of a key or value."""
     # A topic's id is in its own value and in the keys of its partitions.
     try:
         return UUID(text)
@@ -105,7 +104,7 @@ def topic_id_of(text: str) -> UUID:
 
 
 def write_partition(partition: PartitionImage) -> bytes:
-    """The state of one partition, without its epoch, which is the revision of the write."""
+    """Encode the state of a partition without its epoch, which is the revision of the write."""
     return _encode(
         {
             "replicas": partition.replicas,
@@ -117,14 +116,14 @@ def write_partition(partition: PartitionImage) -> bytes:
 
 
 def read_partition(value: bytes, revision: int) -> PartitionImage:
-    """The state of one partition that was written at `revision`."""
+    """Return the state of one partition that was written at `revision`."""
     state = _read_partition(value)
     return PartitionImage(state.replicas, state.leader, state.leader_epoch, state.isr, revision)
 
 
 @lru_cache(maxsize=1024)
 def _read_partition(value: bytes) -> _PartitionValue:
-    # Few states are distinct: most partitions of a cluster share one, so a load decodes each once.
+    # Most partitions of a cluster share one state, so a load decodes each distinct state once.
     fields = _decode(value)
     return _PartitionValue(
         _integers(fields, "replicas"),
@@ -135,12 +134,12 @@ def _read_partition(value: bytes) -> _PartitionValue:
 
 
 def write_settings(settings: Mapping[str, str]) -> bytes:
-    """The settings that a topic, a group or a broker overrides."""
+    """Encode the settings that a topic, a group or a broker overrides."""
     return _encode({"settings": dict(settings)})
 
 
 def read_settings(value: bytes) -> Mapping[str, str]:
-    """The settings that a topic, a group or a broker overrides."""
+    """Return the settings that a topic, a group or a broker overrides."""
     return _settings(_decode(value).get("settings"))
 
 
@@ -151,12 +150,12 @@ def _settings(settings: object) -> Mapping[str, str]:
 
 
 def write_quotas(quotas: Mapping[str, float]) -> bytes:
-    """The quotas of a user, client id or address."""
+    """Encode the quotas of a user, client id or address."""
     return _encode({"quotas": dict(quotas)})
 
 
 def read_quotas(value: bytes) -> Mapping[str, float]:
-    """The quotas of a user, client id or address."""
+    """Return the quotas of a user, client id or address."""
     quotas = _decode(value).get("quotas")
     if not isinstance(quotas, dict) or not all(_is_number(v) for v in quotas.values()):
         raise StoreError("quotas in the metadata store are not a table of numbers above 0")
@@ -168,7 +167,7 @@ def _is_number(value: object) -> bool:
 
 
 def write_declared(given: SetByFile) -> bytes:
-    """The settings of a topic that came from the settings file."""
+    """Encode the settings of a topic that came from the settings file."""
     fields: dict[str, object] = {"id": str(given.topic_id), "settings": dict(given.settings)}
     if given.replaced:
         fields["replaced"] = dict(given.replaced)
@@ -176,7 +175,7 @@ def write_declared(given: SetByFile) -> bytes:
 
 
 def read_declared(value: bytes) -> SetByFile:
-    """The settings of a topic that came from the settings file."""
+    """Return the settings of a topic that came from the settings file."""
     fields = _decode(value)
     return SetByFile(
         topic_id_of(_text(fields, "id")),
@@ -186,7 +185,7 @@ def read_declared(value: bytes) -> SetByFile:
 
 
 def write_broker(broker: BrokerImage) -> bytes:
-    """A broker's registration, without its epoch, which is the revision of the write."""
+    """Encode a broker's registration, without its epoch, which is the revision of the write."""
     return _encode(
         {
             "host": broker.host,
@@ -198,7 +197,7 @@ def write_broker(broker: BrokerImage) -> bytes:
 
 
 def read_broker(value: bytes, broker_id: int, epoch: int) -> BrokerImage:
-    """A broker that registered at revision `epoch`."""
+    """Return a broker that registered at revision `epoch`."""
     fields = _decode(value)
     rack = fields.get("rack")
     return BrokerImage(
@@ -212,12 +211,12 @@ def read_broker(value: bytes, broker_id: int, epoch: int) -> BrokerImage:
 
 
 def write_next_producer_id(next_producer_id: int) -> bytes:
-    """The first unused producer id."""
+    """Encode the first unused producer id."""
     return _encode({"next": next_producer_id})
 
 
 def read_next_producer_id(value: bytes) -> int:
-    """The first unused producer id."""
+    """Return the first unused producer id."""
     return _integer(_decode(value), "next")
 
 

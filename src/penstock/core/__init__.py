@@ -1,1 +1,1 @@
-"""Ground: values, errors, clock, limits, settings and metrics; imports nothing of ours."""
+"""The lowest layer: values, errors, clock, limits, settings, metrics; imports no other layer."""

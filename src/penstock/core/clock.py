@@ -36,5 +36,5 @@ class SystemClock:
 
 
 def stopwatch(clock: Clock) -> Callable[[], float]:
-    """`clock.monotonic` for callers that use it several times a request: half the cost."""
+    """Return `clock.monotonic` for callers that use it several times a request: half the cost."""
     return time.monotonic if isinstance(clock, SystemClock) else clock.monotonic

@@ -1,10 +1,11 @@
 """`DeadlineTable`: entries that expire at a deadline unless they are removed before (pure).
 
 A timer for each waiting request would cost more than the request. Here a deadline is rounded up to
-a bucket of ten milliseconds; adding and removing is one dictionary operation each, an empty table
-needs no timer, and one timer serves all. Nothing fires early; it may fire up to one bucket late.
+a bucket of ten milliseconds. Adding and removing is one dictionary operation each, an empty table
+needs no timer, and one timer serves all. An entry never expires early; it may expire up to one
+bucket late.
 
-The caller owns the clock and the timer: it asks `next_deadline()` and calls `expire(now)`.
+The caller owns the clock and the timer: it calls `next_deadline()` and `expire(now)`.
 """
 
 import heapq
@@ -13,7 +14,7 @@ from math import ceil
 from typing import Final, Generic, TypeVar
 
 BUCKET_SECONDS: Final = 0.01
-"""Ten milliseconds: a long poll of 500 ms ends within 2 % of what the client asked for."""
+"""Ten milliseconds: a long poll of 500 ms ends within 2 % of the requested time."""
 
 Entry = TypeVar("Entry")
 
@@ -48,14 +49,14 @@ class DeadlineTable(Generic[Entry]):
         return key
 
     def discard(self, entry: Entry, key: int) -> None:
-        """Remove `entry`, if it is still there."""
+        """Remove `entry`, if it is still present."""
         bucket = self._buckets.get(key)
         if bucket is not None and entry in bucket:
             del bucket[entry]
             self._size -= 1
 
     def next_deadline(self) -> float | None:
-        """When to call `expire` next; None when there are no entries."""
+        """Return when to call `expire` next; None if there are no entries."""
         while self._heap:
             key = self._heap[0]
             if self._buckets[key]:

@@ -1,9 +1,9 @@
 """The exception tree. A domain error names the failure, never a wire code.
 
-`broker.error_mapping` turns these into Kafka's error codes, in one table. Two branches matter to a
-reader: `PeerError` means that the sender of the bytes was wrong, and its connection is closed;
-every other `PenstockError` is an answer that a client can act on. A broken invariant of ours is
-none of these: it is an `AssertionError`, and it is a crash.
+`broker.error_mapping` maps these to Kafka's error codes, in one table. Two branches matter:
+`PeerError` means that the peer sent wrong bytes, and its connection is closed; every other
+`PenstockError` is an answer that a client can act on. A broken invariant of Penstock is neither: it
+is an `AssertionError`, and it is a crash.
 """
 
 from typing import Self
@@ -20,21 +20,21 @@ class PenstockError(Exception):
         self.hint = hint
 
     def again(self) -> Self:
-        """Return a copy to raise instead of an error that is kept.
+        """Return a copy to raise instead of a stored error.
 
-        An exception keeps the frames of every raise, with all that they refer to: files that are
-        deleted, batches of requests. An error that is kept is therefore never raised itself.
+        An exception keeps the frames of every raise, with all that they refer to: deleted files,
+        batches of requests. A stored error is therefore never raised itself.
         """
         copied = type(self).__new__(type(self), *self.args)
         copied.__dict__.update(self.__dict__)
         return copied
 
 
-# --- The peer was wrong: its connection is closed, no other is affected. ---
+# --- Errors of the peer: its connection is closed, no other is affected. ---
 
 
 class PeerError(PenstockError):
-    """The other side broke the protocol; there is no answer, only a closed connection."""
+    """The peer broke the protocol; it gets no answer, only a closed connection."""
 
 
 class FrameError(PeerError):
@@ -81,8 +81,8 @@ class RecordsError(PenstockError):
     """A record batch cannot be accepted."""
 
     blamed: tuple[tuple[int, str], ...] = ()
-    """The records to blame, counted within the batch, each with its fault; none when the batch as a
-    whole is wrong."""
+    """The faulty records, counted within the batch, each with its fault; empty if the whole batch
+    is wrong."""
 
 
 class CorruptBatchError(RecordsError):
@@ -90,7 +90,7 @@ class CorruptBatchError(RecordsError):
 
 
 class InvalidBatchError(RecordsError):
-    """A batch is whole but has a field or record that a producer may not send."""
+    """A batch is complete but has a field or record that a producer may not send."""
 
 
 class BatchTooLargeError(RecordsError):
@@ -102,7 +102,7 @@ class UnsupportedCompressionError(RecordsError):
 
 
 class InvalidTimestampError(RecordsError):
-    """A record's timestamp lies outside what the topic accepts."""
+    """A record's timestamp is outside the topic's accepted range."""
 
 
 # --- Storage ---
@@ -117,11 +117,11 @@ class LogDirectoryOfflineError(StorageError):
 
 
 class DiskFullError(StorageError):
-    """No space (or no descriptor) for this batch; none of it was kept; the log stays usable."""
+    """No space (or no descriptor) for this batch; none of it was stored; the log stays usable."""
 
 
 class QuarantinedLogError(StorageError):
-    """Damage was found below the recovery point; the partition is kept unchanged and not served."""
+    """Damage below the recovery point; the partition is kept unchanged and not served."""
 
 
 class CorruptIndexError(StorageError):
@@ -148,7 +148,7 @@ class StorageBusyError(StorageError):
 
 
 class WorkCancelledError(StorageError):
-    """The work was given up because its client is gone or the broker stops."""
+    """The work was cancelled because its client disconnected or the broker stops."""
 
 
 class DataDirectoryLockedError(StorageError):
@@ -163,7 +163,7 @@ class StoredRecordError(StorageError):
 
 
 class ProducerError(PenstockError):
-    """An idempotent producer's batch does not follow on from its last one."""
+    """An idempotent producer's batch does not continue its last one."""
 
 
 class OutOfOrderSequenceError(ProducerError):
@@ -171,7 +171,7 @@ class OutOfOrderSequenceError(ProducerError):
 
 
 class InvalidProducerEpochError(ProducerError):
-    """The producer's epoch is older than the one that last wrote."""
+    """The producer's epoch is older than the epoch of the last write."""
 
 
 class InvalidTransactionStateError(ProducerError):
@@ -186,7 +186,7 @@ class FencedTransactionCoordinatorError(ProducerError):
 
 
 class MetadataError(PenstockError):
-    """A change of cluster metadata is refused."""
+    """A change of cluster metadata is rejected."""
 
 
 class UnknownTopicOrPartitionError(MetadataError):
@@ -195,7 +195,7 @@ class UnknownTopicOrPartitionError(MetadataError):
     def __init__(self, *words: object, topic: str = "", hint: str = "") -> None:
         super().__init__(*words, hint=hint)
         self.topic = topic
-        """The requested topic that does not exist; empty where only its partition does not."""
+        """The missing topic; empty if only the partition is missing."""
 
 
 class UnknownTopicIdError(MetadataError):
@@ -262,7 +262,7 @@ class UnknownLeaderEpochError(PenstockError):
 
 
 class ThrottledError(PenstockError):
-    """A quota is used up; the answer says how long to wait."""
+    """A quota is used up; the answer has the time to wait."""
 
 
 class RequestTimedOutError(PenstockError):
@@ -300,7 +300,7 @@ class ClientError(PenstockError):
 
 
 class BrokerUnreachableError(ClientError):
-    """No broker got the request: no connection, or none of it was sent. Safe to repeat."""
+    """No broker got the request: no connection, or nothing was sent. A retry is safe."""
 
 
 class AdvertisedAddressError(BrokerUnreachableError):
@@ -321,7 +321,7 @@ class AnswerLostError(ClientError):
 
 
 class RecordTooLargeError(ClientError):
-    """A record that is too large for its topic even in a batch of its own; it was not sent."""
+    """A record is too large for its topic even in its own batch; it was not sent."""
 
 
 class BrokerAnswerError(ClientError):

@@ -1,9 +1,9 @@
 """`FileWatch`: detects whether a file has changed and is no longer being written. Pure.
 
-A look is the `stat` of a path, links followed: so a file that is written in place, one that is
-renamed over it, and a link that is pointed elsewhere (as Kubernetes does) all look different. A
-change counts when two looks in a row are the same: a writer can finish, since half a file may be
-valid by itself. A deleted file is a change like any other. The caller takes the looks.
+A look is the `stat` of a path, with links followed. So it differs for a file written in place, a
+file renamed over it, and a link with a new target (as in Kubernetes). A change counts when two
+looks in a row are equal: the writer has finished, since half a file may be valid by itself. A
+deleted file is a change like any other. The caller calls `stat`.
 """
 
 from typing import NamedTuple
@@ -20,10 +20,10 @@ class Look(NamedTuple):
 
 
 class FileWatch:
-    """Compares looks at one file; None is a look at a file that does not exist."""
+    """Compares looks at one file; None is the look of a missing file."""
 
     def __init__(self, taken: Look | None) -> None:
-        """`taken` is the look when the file was last read."""
+        """Start with `taken`, the look when the file was last read."""
         self._taken = taken
         self._last = taken
 
@@ -37,5 +37,5 @@ class FileWatch:
         return True
 
     def was_read(self, look: Look | None) -> None:
-        """The file was read with this look, for another reason than this watch."""
+        """Record that the file was read with this look, for another reason than this watch."""
         self._taken = self._last = look

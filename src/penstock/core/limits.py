@@ -13,13 +13,13 @@ FRAME_BYTES_MAX: Final = 104_857_600
 
 CONTROL_FRAME_BYTES_MAX: Final = 2_097_152
 """Largest request in bytes for every API but Produce. A Python object for each array element costs
-about 60 bytes, so 2 MiB of one-byte elements stays near 120 MB; no known client comes near it."""
+about 60 bytes, so 2 MiB of one-byte elements stays near 120 MB; known clients stay far below it."""
 
 ELEMENTS_PER_REQUEST_MAX: Final = 200_000
-"""Array elements in one request, counted before decoding: ten times what a broker has."""
+"""Array elements in one request, counted before decoding: ten times the partitions of a broker."""
 
 ELEMENTS_ON_LOOP_MAX: Final = 4_000
-"""Array elements that the event loop decodes or encodes: 15 ms. A worker thread does more."""
+"""Array elements that the event loop decodes or encodes: 15 ms. A worker thread handles more."""
 
 WIDE_REQUESTS_MAX: Final = 4
 """Requests with more elements that are handled at once: 100 MB each. Others wait as bytes."""
@@ -31,7 +31,7 @@ CLIENT_ID_BYTES_MAX: Final = 32_767
 """A client id is a legacy string: its length is an int16."""
 
 RESPONSE_FRAME_BYTES_MAX: Final = 2_147_483_647
-"""Largest response that a client of ours accepts; the caller's own byte limit is lower."""
+"""Largest response that Penstock's client accepts; the caller's own byte limit is lower."""
 
 # --- Records ---
 
@@ -39,8 +39,8 @@ BATCH_BYTES_MAX_DEFAULT: Final = 1_048_588
 """Kafka's max.message.bytes: 1 MiB of records and the 12 bytes of log overhead."""
 
 DECOMPRESSED_BATCH_BYTES_MAX: Final = 134_217_728
-"""128 MiB: the largest decompressed batch. zstd packs 256 MiB of zeros into 8 KiB, so the stored
-size says nothing; Kafka's proposed max.decompressed.message.bytes has the same purpose."""
+"""128 MiB: the largest decompressed batch. zstd compresses 256 MiB of zeros into 8 KiB, so the
+stored size is no measure; Kafka's proposed max.decompressed.message.bytes has the same purpose."""
 
 DECOMPRESSED_REQUEST_BYTES_MAX: Final = DECOMPRESSED_BATCH_BYTES_MAX
 """Decompressed size of all batches of one Produce request together: it may have a thousand."""
@@ -52,44 +52,44 @@ hold 19 million records of 7 bytes. A record costs 15 ns to check and 6 µs unco
 while compaction reads it."""
 
 UNFOLD_ON_LOOP_BYTES_MAX: Final = 262_144
-"""Decompressed size of a batch on the event loop: one millisecond with the slowest codec. A larger
-one is checked by a worker thread."""
+"""Decompressed size of a batch on the event loop: one millisecond with the slowest codec. A worker
+thread checks a larger batch."""
 
 SCAN_ON_LOOP_BYTES_MAX: Final = 2_097_152
-"""Plain records that are checked on the event loop. The smallest have 7 bytes, and 300,000 of them
-take 5 ms."""
+"""Uncompressed records that are checked on the event loop. The smallest have 7 bytes, and 300,000
+of them need 5 ms."""
 
 SCAN_ON_LOOP_BYTES_MAX_UNCOMPILED: Final = 32_768
 """As above, without the compiled walker: up to 30 ms for the smallest records."""
 
 INTERPRETER_SWITCH_SECONDS: Final = 0.0001
-"""How long a thread keeps the interpreter while the event loop wants it, which is several times a
+"""Time that a thread keeps the interpreter while the event loop waits for it, several times a
 request. Beside threads that decode wide requests the p99 of a neighbour was 22 ms with 0.5 ms, and
 8 to 12 ms with this. Python's own value is 5 ms."""
 
 RECOMPRESS_ON_LOOP_BYTES_MAX: Final = 65_536
-"""Plain records that are compressed on the event loop for the topic's compression.type: 3 ms with
-gzip."""
+"""Uncompressed records that are compressed on the event loop for the topic's compression.type: 3 ms
+with gzip."""
 
 BLAMED_ON_LOOP_RECORDS_MAX: Final = 500
-"""Records of a refused batch that are decoded on the event loop to name each bad one: 5 ms."""
+"""Records of a rejected batch that are decoded on the event loop to name each bad one: 5 ms."""
 
 BATCH_THREADS: Final = 2
 """Threads that check large batches. Each may hold one decompressed batch."""
 
 BATCHES_QUEUED_MAX: Final = 1_000
 """Large batches that wait for such a thread. A connection has one at most; above it a produce is
-refused with an error that producers retry."""
+rejected with an error that producers retry."""
 
 BATCHES_QUEUED_BYTES_MAX: Final = 67_108_864
-"""As above, in bytes of their requests, 64 MiB: a quarter of the bound on requests, so that large
-batches that wait do not stop the reading of other requests."""
+"""As above, in bytes of their requests, 64 MiB: a quarter of the bound on requests, so that waiting
+large batches do not stop the reading of other requests."""
 
 # --- Connections ---
 
 CONNECTIONS_MAX_DEFAULT: Final = 12_000
-"""Connections on one broker: the 10,000 that must be carried, and room for operators. Descriptors
-are limited to 20,000 in common containers, and segments need some."""
+"""Connections on one broker: the required 10,000, and a reserve for operators. Descriptors are
+limited to 20,000 in common containers, and segments need some."""
 
 REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX: Final = 64
 """Requests of one connection that are being handled. Clients use 5 to 64; reading pauses above."""
@@ -99,37 +99,37 @@ REQUEST_BYTES_IN_FLIGHT_MAX_DEFAULT: Final = 268_435_456
 
 REQUESTS_IN_FLIGHT_MAX_DEFAULT: Final = 100_000
 """Requests being handled over all connections: ten for each of 10,000. One costs a kilobyte or two
-in objects however few bytes it has, so bytes alone do not bound memory. Reading pauses above."""
+in objects even if it has few bytes, so bytes alone do not bound memory. Reading pauses above."""
 
 SMALL_REQUEST_BYTES: Final = 65_536
-"""A request up to this size is received to its end although the half for unfinished ones is spent:
-large requests that never end hold up only each other. 12,000 of this size are 768 MiB."""
+"""A request up to this size is received to its end even if the half for unfinished requests is used
+up: large unfinished requests delay only each other. 12,000 of this size are 768 MiB."""
 
 WRITE_BUFFER_BYTES_HIGH: Final = 1_048_576
-"""Finished answers that wait for earlier ones of their connection, above which no further request
-of it is handled."""
+"""Size of finished answers that wait for earlier answers of their connection. Above it, no further
+request of the connection is handled."""
 
 SOCKET_BUFFER_BYTES_HIGH: Final = 65_536
-"""Bytes of answers that the socket does not accept, above which a client counts as slow: no further
-request of it is handled, and its bytes count. 12,000 clients just below it hold 768 MiB."""
+"""Bytes of answers that the socket does not accept, above which a client counts as slow: none of
+its further requests is handled, and its bytes count. 12,000 clients just below it hold 768 MiB."""
 
 UNSENT_ANSWER_BYTES_MAX: Final = 268_435_456
-"""256 MiB for answers that clients read slowly, over all connections. A fetch gets one batch while
-it is spent: else a thousand clients that ask for 55 MiB and read nothing would hold 55 GB."""
+"""256 MiB for answers that clients read slowly, over all connections. Above it a fetch gets one
+batch: otherwise a thousand clients that request 55 MiB and read nothing would hold 55 GB."""
 
 SENDFILE_BYTES_MIN: Final = 131_072
-"""Answers from this size on leave by `sendfile`: as large as the reads that map the page cache. For
-less, the system calls around it cost as much as the copy."""
+"""Answers of at least this size are sent by `sendfile`: the size of reads that map the page cache.
+For less, the system calls around it cost as much as the copy."""
 
 SEND_CHUNK_BYTES: Final = 1_048_576
 """Bytes of a file that are checked to be in memory, or loaded from the disk, in one call."""
 
 SEND_TURN_BYTES_MAX: Final = 9_437_184
-"""Bytes that one connection sends by `sendfile` before others get their turn: 1 to 2 ms. An answer
-of 8 MiB with its head fits in, so that a fast reader's needs no second turn."""
+"""Bytes that one connection sends by `sendfile` before others get a turn: 1 to 2 ms. An answer of 8
+MiB with its head fits, so a fast reader needs no second turn."""
 
 FRAME_COMPLETION_SECONDS_MAX: Final = 30.0
-"""A request that was begun must be complete within this time (slowloris)."""
+"""A started request must be complete within this time (slowloris)."""
 
 SLOW_READER_SECONDS_MAX: Final = 30.0
 """A peer that reads nothing of a waiting answer for this long is disconnected."""
@@ -144,17 +144,17 @@ the wire has at most 32,767 bytes, and a character at most four."""
 # --- Turns of the event loop ---
 
 TURN_SECONDS: Final = 0.01
-"""Work on requests in one turn of the event loop, over all connections. More than 128 clients with
-a small request each need, so that their records share one sync; a fifth of the longest pause that a
-client may cause, because one request may pass it."""
+"""Work on requests in one turn of the event loop, over all connections. It is more than 128 clients
+with a small request each need, so that their records share one sync. It is a fifth of the longest
+pause that a client may cause, because one request may exceed it."""
 
 CONNECTION_TURN_SECONDS: Final = 0.001
 """Work on the requests of one connection in one turn, while others may wait: about fifty small
 requests."""
 
 QUEUED_TURN_SECONDS: Final = 0.001
-"""Work in one turn that was put off in earlier turns. A request that arrives waits for this much
-and not for the whole queue."""
+"""Work in one turn that earlier turns deferred. A new request waits only for this time and not for
+the whole queue."""
 
 # --- Parked requests ---
 
@@ -162,8 +162,8 @@ PARKED_REQUESTS_MAX: Final = 100_000
 """Requests waiting for data, a commit or a deadline, over all connections."""
 
 PARKED_PARTITIONS_MAX: Final = 500_000
-"""Partitions that waiting fetches name, over all connections: fifty for each of 10,000 clients. One
-costs about 300 bytes, and without a bound a single client could name 200,000 in every fetch."""
+"""Partitions in waiting fetches, over all connections: fifty for each of 10,000 clients. One costs
+about 300 bytes, and without a bound a single client could name 200,000 in every fetch."""
 
 PRODUCE_WAIT_MS_MAX: Final = 300_000
 """Longest wait of one Produce for its commit; clients use 30 s, and 2^31 ms would be 24 days."""
@@ -192,10 +192,10 @@ TOPIC_NAME_CHARACTERS_MAX: Final = 249
 """Kafka's limit: the name becomes a directory name with a partition number behind it."""
 
 PARTITIONS_PER_TOPIC_MAX: Final = 10_000
-"""Partitions that one request may give a topic."""
+"""Partitions that one request may set for a topic."""
 
 PARTITIONS_PER_BROKER_MAX: Final = 20_000
-"""Partitions on one broker: five times the size the design must carry."""
+"""Partitions on one broker: five times the required number."""
 
 TOPICS_PER_REQUEST_MAX: Final = 10_000
 """Topics created or deleted by one request."""
@@ -206,20 +206,20 @@ PRODUCER_BATCHES_REMEMBERED: Final = 5
 """Batches remembered for each idempotent producer: clients keep at most five in flight."""
 
 PRODUCER_ID_BLOCK_SIZE: Final = 1_000
-"""Producer ids taken from the store at a time, as in Kafka."""
+"""Producer ids allocated from the store at a time, as in Kafka."""
 
 PRODUCER_IDS_PER_PARTITION_MAX: Final = 100_000
-"""Producers remembered in one partition; the idle ones whose last batch is lowest in the log are
-evicted first, so that every replica of a partition evicts the same ones."""
+"""Producers remembered in one partition; the idle producers whose last batch is lowest in the log
+are evicted first, so that every replica of a partition evicts the same ones."""
 
 PRODUCERS_DESCRIBED_MAX: Final = 2 * PRODUCER_IDS_PER_PARTITION_MAX
-"""In one answer of DescribeProducers. One partition always fits."""
+"""Producers in one answer of DescribeProducers. One partition always fits."""
 
 # --- Coordinators ---
 
 SKIPPED_RECORD_LINES_PER_MINUTE_MAX: Final = 20
-"""Log lines a minute about records of internal topics that a load skipped: enough to find them, few
-enough for a partition full of them."""
+"""Log lines a minute about skipped records of internal topics: enough to find them, few enough for
+a partition full of them."""
 
 COORDINATOR_BATCH_BYTES_MAX: Final = 16_777_216
 """Largest change of one group or transaction: a group of 10,000 members with 1.5 KB each.
@@ -235,8 +235,8 @@ groups of the largest size, or half a million members of the usual one. Without 
 fill the memory with groups."""
 
 SMALL_MEMBER_BYTES_MAX: Final = 4_096
-"""A member of a classic group with at most this metadata joins although the bound over all
-groups is reached: members with large metadata and long sessions must not keep the others out."""
+"""A member of a classic group with at most this metadata can join even if the bound over all groups
+is reached: members with large metadata and long sessions must not exclude the others."""
 
 COORDINATOR_LOAD_BYTES: Final = 65_536
 """Bytes of an internal topic that are read before other work gets a turn: about 5 ms of work."""
@@ -254,14 +254,14 @@ Kafka could have written it; a name in a record may have 32,767 bytes."""
 
 OFFSETS_PER_COMMIT_MAX: Final = 10_000
 """Partitions of one offset commit, one event of a group's shard: about 30 ms uncompiled. Apache
-Kafka refuses records that do not fit into 1 MiB, about 14,000 partitions, by the same error."""
+Kafka rejects records that do not fit into 1 MiB, about 14,000 partitions, with the same error."""
 
 GROUPS_WITH_SETTINGS_MAX: Final = 10_000
-"""Groups that have settings of their own. They need not exist and are in the memory of brokers."""
+"""Groups with their own settings. They need not exist and are in the memory of brokers."""
 
 GROUP_WITH_SETTINGS_NAME_BYTES_MAX: Final = 1_024
-"""Name of a group that has settings of its own. It becomes a key of the store; a group without
-settings may have a name of 32,767 bytes, and ten thousand of those would be 300 MB."""
+"""Name of a group with its own settings. It becomes a key of the store; a group without settings
+may have a name of 32,767 bytes, and ten thousand of those would be 300 MB."""
 
 # --- Quotas ---
 
@@ -269,15 +269,15 @@ QUOTA_ENTITIES_MAX: Final = 10_000
 """Users, client ids and addresses with quotas. They need not exist and are in brokers' memory."""
 
 QUOTA_ENTITY_NAME_BYTES_MAX: Final = 1_024
-"""Name of a user or client id that has quotas of its own: it becomes a key of the store."""
+"""Name of a user or client id with its own quotas: it becomes a key of the store."""
 
 QUOTA_STATES_MAX: Final = 20_000
-"""Clients whose use of one kind of quota is remembered: twice the connections that must be carried.
-Each takes about 2.3 KB, and with the longest name that may have a quota 6.5 KB; a longer client id
-is remembered by its digest. The client that was silent longest is forgotten first."""
+"""Clients whose use of one kind of quota is remembered: twice the required connections. Each needs
+about 2.3 KB, and with the longest name that may have a quota 6.5 KB; a longer client id is
+remembered by its digest. The client with the longest inactivity is evicted first."""
 
 QUOTA_STATE_IDLE_SECONDS_MAX: Final = 3_600.0
-"""A client that was silent for this long is forgotten, as in Kafka."""
+"""A client that was inactive for this long is evicted, as in Kafka."""
 
 THROTTLE_MS_MAX: Final = 2_147_483_647
 """The throttle time of an answer is an int32."""
@@ -285,29 +285,29 @@ THROTTLE_MS_MAX: Final = 2_147_483_647
 # --- Metadata store ---
 
 STORE_COMPARES_MAX: Final = 128
-"""Compares in one transaction: etcd refuses the 129th."""
+"""Compares in one transaction: etcd rejects the 129th."""
 
 STORE_OPERATIONS_MAX: Final = 128
-"""Operations in one transaction: etcd refuses the 129th."""
+"""Operations in one transaction: etcd rejects the 129th."""
 
 STORE_VALUE_BYTES_MAX: Final = 1_048_576
 """One value: etcd accepts 1.5 MiB in one request, so a value and its transaction fit."""
 
 STORE_HISTORY_REVISIONS: Final = 10_000
-"""Revisions that a store of ours keeps for watches that fell behind; each costs about 300 bytes."""
+"""Revisions that Penstock's store keeps for slow watches; each costs about 300 bytes."""
 
 STORE_WATCH_BATCHES_MAX: Final = 10_000
 """Batches that wait for one slow watcher; above it the watcher must load the state again."""
 
 METADATA_ATTEMPTS_MAX: Final = 16
-"""How often one request is decided anew because its compares failed. Each failure means that
-another writer got ahead: this many in a row are a defect or an overload, which is reported."""
+"""Decisions of one request whose compares failed. Each failure means that another writer was first:
+this many in a row are a bug or an overload, which is reported."""
 
 BROKER_SESSION_SECONDS: Final = 9.0
-"""Time after which a silent broker counts as dead: Kafka's broker.session.timeout.ms."""
+"""Time after which an inactive broker counts as dead: Kafka's broker.session.timeout.ms."""
 
 BROKER_KEEP_ALIVE_SECONDS: Final = 2.0
-"""Between two signs of life: three may be lost within a session."""
+"""Time between two keep-alives: three may be lost within a session."""
 
 # --- Storage ---
 
@@ -321,18 +321,18 @@ SEGMENT_RELATIVE_OFFSET_MAX: Final = 2_147_483_647
 """Offsets in an index are 32 bits relative to the segment's base."""
 
 INDEX_PENDING_BYTES_MAX: Final = 768
-"""Index entries held in memory before they are written: 96 offsets or 64 times, which stand for at
+"""Index entries held in memory before they are written: 96 offsets or 64 times, which cover at
 least 256 KiB of data at the usual interval of 4 KiB."""
 
 READ_POSITIONS_REMEMBERED: Final = 16
-"""Places where earlier reads of a log ended. A consumer continues where it stopped, so up to this
-many consumers need no index."""
+"""Positions where earlier reads of a log ended. A consumer continues at its last position, so up to
+this many consumers need no index."""
 
 RECOVERY_CHUNK_BYTES: Final = 1_048_576
-"""How much of a segment is read at a time when it is scanned; a larger batch is read whole."""
+"""Bytes of a segment that a scan reads at a time; a larger batch is read whole."""
 
 STORED_BATCH_BYTES_MAX: Final = 1_073_741_824
-"""Largest batch that a scan accepts; a length beyond it is damage, not a reason to allocate."""
+"""Largest batch that a scan accepts; a larger length is damage and is not allocated."""
 
 PRODUCER_SNAPSHOT_INTERVAL_BYTES: Final = 1_048_576
 """Data appended between two producer snapshots of the periodic checkpoint: a start after a crash
@@ -343,15 +343,15 @@ SNAPSHOT_SLICE_PRODUCERS: Final = 500
 the interpreter. A partition may have 200 times as many."""
 
 PRODUCER_EXPIRATION_MS: Final = 86_400_000
-"""Kafka's producer.id.expiration.ms: a producer without activity at this broker for a day is
-forgotten."""
+"""Kafka's producer.id.expiration.ms: a producer without activity at this broker for a day expires.
+"""
 
 SYNC_ON_LOOP_SECONDS_MAX: Final = 0.001
 """Mean sync time above which the event loop never syncs itself: a slow disk must not stop it."""
 
 SYNC_THREADS_MAX: Final = 16
 """Files of one data directory that are synced at the same time. A journal commits once for all
-waiting threads: 16 files took a ninth of the time of one after the other, and more threads took
+waiting threads: 16 files together needed a ninth of the sequential time, and more threads needed
 longer."""
 
 UNSYNCED_BYTES_MAX: Final = 536_870_912
@@ -360,20 +360,20 @@ sync. Waiting requests hold at most 128 MiB by default; producers with acks=0 do
 kernel stops a writer for up to 0.2 s when a disk cannot keep up; appends are on the loop."""
 
 OWED_BYTES_MAX: Final = 67_108_864
-"""Bytes acknowledged before their sync, in flush mode `interval`, above which a sync begins before
-its time: the kernel's own limit on unwritten data stops the event loop."""
+"""Bytes acknowledged before their sync, in flush mode `interval`, above which a sync starts early:
+the kernel's own limit on unwritten data stops the event loop."""
 
 ROUND_ALONE_SECONDS: Final = 0.005
-"""How long a round of syncs delays the next. After it, logs that are synced are acknowledged, and
-the others begin a round of their own: one slow file delays no other log."""
+"""Time that a round of syncs delays the next. After it, synced logs are acknowledged, and the
+others start their own round: one slow file delays no other log."""
 
 SYNC_ON_LOOP_BYTES_MAX: Final = 16_384
-"""Size above which an append is never synced by the event loop: the next one is on its way, and
-the loop reads it while a thread syncs this one."""
+"""Size above which the event loop never syncs an append: the next append is arriving, and the loop
+reads it while a thread syncs this one."""
 
 MAPPED_READ_BYTES_MIN: Final = 131_072
-"""Reads from this size on are mapped instead of copied. Below it a copy costs less than two system
-calls and the page faults; at 1 MiB a mapping doubles the throughput of one core."""
+"""Reads of at least this size are mapped instead of copied. Below it a copy costs less than two
+system calls and the page faults; at 1 MiB a mapping doubles the throughput of one core."""
 
 DUTY_THREADS: Final = 2
 """Threads for checkpoints, segment swaps, deletes and compaction: a slow delete does not delay a
@@ -395,21 +395,21 @@ LOOKUP_THREADS: Final = 2
 
 LOOKUPS_QUEUED_MAX: Final = 4_096
 """Searches by time that wait for a thread, over all clients, who take turns. Above it a search is
-refused with an error that clients retry."""
+rejected with an error that clients retry."""
 
 LOOKUP_SLICE_SECONDS: Final = 0.002
-"""Time that a search by time works at once on its thread. It holds the interpreter meanwhile, so it
-may add this much to the latency of a request."""
+"""Time of one slice of a search by time on its thread. It holds the interpreter meanwhile, so it
+may add this time to the latency of a request."""
 
 LOOKUP_SLICE_RECORDS: Final = 4_096
-"""Records that a search by time walks over before it checks the clock and whether its client is
-gone: 20 microseconds compiled, 2 ms uncompiled."""
+"""Records that a search by time reads before it checks the clock and its client's connection: 20
+microseconds compiled, 2 ms uncompiled."""
 
 LOOKUP_REST_RATIO: Final = 1.0
-"""Rest after each slice of a search, as a multiple of its time: half a core for each thread."""
+"""Pause after each slice of a search, as a multiple of its time: half a core for each thread."""
 
 LOOKUP_REST_SECONDS_MAX: Final = 0.02
-"""Longest rest of a search after one slice: ten slices. A slice that waited for a slow disk took
+"""Longest pause of a search after one slice: ten slices. A slice that waited for a slow disk was
 long without work."""
 
 COMPACTION_KEYS_MAX: Final = 500_000
@@ -429,17 +429,17 @@ COMPACTION_PIECE_BYTES: Final = 1_048_576
 interpreter."""
 
 COMPACTION_SLICE_SECONDS: Final = 0.002
-"""Time that compaction works at once on its thread. It holds the interpreter meanwhile, so it may
-add this much to the latency of a request."""
+"""Time of one slice of compaction on its thread. It holds the interpreter meanwhile, so it may add
+this time to the latency of a request."""
 
 COMPACTION_REST_RATIO: Final = 1.0
-"""Rest after each slice, as a multiple of the time that it took: half of one core at most."""
+"""Pause after each slice, as a multiple of the slice's time: half of one core at most."""
 
 METRIC_FAMILY_ROWS_MAX: Final = 20_000
 """Rows of one metric with labels: a scrape of a few megabytes."""
 
 METRIC_LABEL_CHARACTERS_MAX: Final = 249
-"""One label of a metric: a topic's longest name. A longer name of a group is cut with a digest."""
+"""One label of a metric: a topic's longest name. A longer group name is cut and gets a digest."""
 
 # --- Settings file ---
 

@@ -1,13 +1,13 @@
 """Counters, gauges, histograms and tables of them; does not know the export formats.
 
-A counter is an attribute that code adds to; a gauge is a function that is called when metrics are
-read; a family is a value for each set of labels, and a table is several families that are read in
+A counter is an attribute that code adds to. A gauge is a function that is called when metrics are
+read. A family has a value for each set of labels, and a table has several families that are read in
 one pass. `collect()` returns all metrics with kind, help and labels; `snapshot()` returns the
 values by name. Names follow Prometheus: a unit at the end, `_total` for values that only grow, and
-a metric with that name is a counter. The number of metrics is fixed when the broker is wired: no
-name comes from a client. Labels may, so a family has at most `METRIC_FAMILY_ROWS_MAX` rows and a
-label at most `METRIC_LABEL_CHARACTERS_MAX` characters; `metric_rows_left_out` names the families
-whose other rows are left out. Reading may be slow, adding may not: `Histogram.observe` allocates
+a metric with that name is a counter. The number of metrics is fixed when the broker is wired:
+clients cannot add names. Clients can add labels, so a family has at most `METRIC_FAMILY_ROWS_MAX`
+rows and a label at most `METRIC_LABEL_CHARACTERS_MAX` characters; `metric_rows_left_out` names the
+families with omitted rows. Reading may be slow, adding may not: `Histogram.observe` allocates
 nothing.
 """
 
@@ -29,7 +29,7 @@ SECONDS_BOUNDS: Final[tuple[float, ...]] = (
     1.0, 2.5, 5.0, 10.0, 30.0,
 )
 # fmt: on
-"""Bounds of durations: from a request in the cache to one that waits for a timeout."""
+"""Bounds of durations: from a cached request to a request that waits for a timeout."""
 
 LEFT_OUT: Final = "metric_rows_left_out"
 _LEFT_OUT_HELP: Final = "Whether rows of a metric are left out because it has too many: 1 is yes."
@@ -68,11 +68,11 @@ class Table(NamedTuple):
 
 
 class HistogramRow(NamedTuple):
-    """A histogram as it was when it was read."""
+    """The state of a histogram at one read."""
 
     labels: tuple[str, ...]
     buckets: tuple[tuple[float, int], ...]
-    """How many observations were not above each bound; the last bound is infinite."""
+    """The number of observations up to each bound; the last bound is infinite."""
     sum: float
 
 
@@ -85,13 +85,13 @@ class Collected(NamedTuple):
     label_names: tuple[str, ...]
     rows: list[Row]
     histograms: list[HistogramRow]
-    """Instead of rows, if it is a histogram."""
+    """The values if it is a histogram, which has no rows."""
     is_cut: bool = False
-    """Whether it had more rows than a metric may have."""
+    """Whether it had more rows than allowed."""
 
 
 class Counter:
-    """A number that only grows. Add to `value` directly: the hot path has no time for a call."""
+    """A number that only grows. Add to `value` directly: a call is too slow for the hot path."""
 
     __slots__ = ("help", "name", "value")
 
@@ -102,12 +102,12 @@ class Counter:
 
 
 class Histogram:
-    """How often a value was within each of some bounds, and the sum of all values."""
+    """The number of values within each bound, and the sum of all values."""
 
     __slots__ = ("_bounds", "_counts", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds` are upper ones, ascending; values above the last are counted too."""
+        """Create it with ascending upper `bounds`; values above the last are counted too."""
         assert list(bounds) == sorted(set(bounds)), bounds
         self._bounds = [float(bound) for bound in bounds]
         self._counts = [0] * (len(bounds) + 1)
@@ -124,7 +124,7 @@ class Histogram:
         return sum(self._counts)
 
     def read(self, labels: tuple[str, ...] = ()) -> HistogramRow:
-        """The counts so far."""
+        """Return the counts so far."""
         buckets = []
         total = 0
         for bound, count in zip((*self._bounds, float("inf")), tuple(self._counts), strict=True):
@@ -153,7 +153,7 @@ class Registry:
         self._names: set[str] = {LEFT_OUT}
 
     def counter(self, name: str, help_text: str) -> Counter:
-        """The counter of this name, created if it is new."""
+        """Return the counter of this name, created if it is new."""
         if name not in self._counters:
             self._claim(name, help_text)
             self._counters[name] = Counter(name, help_text)
@@ -162,7 +162,7 @@ class Registry:
     def counters(
         self, name: str, help_text: str, label_name: str, values: Iterable[str]
     ) -> dict[str, Counter]:
-        """A counter for each value of one label; the values are fixed from now on."""
+        """Return a counter for each value of one label; the values are fixed from now on."""
         made = {value: Counter(name, help_text) for value in values}
 
         def read() -> list[Row]:
@@ -172,7 +172,7 @@ class Registry:
         return made
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """Register a function that returns a current value; `_total` in the name says it grows."""
+        """Register a function that returns a current value; `_total` in its name marks growth."""
         self._claim(name, help_text)
         self._gauges[name] = (help_text, read)
 
@@ -188,7 +188,7 @@ class Registry:
         self._tables.append(table)
 
     def histogram(self, name: str, help_text: str, bounds: Sequence[float]) -> Histogram:
-        """A new histogram without labels."""
+        """Return a new histogram without labels."""
         histogram = Histogram(bounds)
         self.histograms(name, Histograms(help_text, (), lambda: (histogram.read(),)))
         return histogram
@@ -199,7 +199,7 @@ class Registry:
         self._histograms[name] = histograms
 
     def collect(self) -> list[Collected]:
-        """All metrics now, by name. Call it on the thread that the metrics belong to."""
+        """Return all metrics now, by name. Call it on the thread that the metrics belong to."""
         found = [*self._collect_single(), *self._collect_families(), *self._collect_histograms()]
         rows = [Row((metric.name,), float(metric.is_cut)) for metric in found if metric.label_names]
         found.append(Collected(LEFT_OUT, "gauge", _LEFT_OUT_HELP, ("metric",), sorted(rows), []))
@@ -207,7 +207,7 @@ class Registry:
         return found
 
     def snapshot(self) -> dict[str, float]:
-        """Every value now, by name, labels as Prometheus writes them; no buckets."""
+        """Return every value now, by name, labels as Prometheus writes them; no buckets."""
         values: dict[str, float] = {}
         for metric in self.collect():
             name, label_names = metric.name, metric.label_names
@@ -264,12 +264,12 @@ class Registry:
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of a metric of this name, if it is not a histogram."""
+    """Return the kind of a metric of this name, if it is not a histogram."""
     return "counter" if name.endswith("_total") else "gauge"
 
 
 def _bounded(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels, each within its bound; a cut one gets a digest, so all stay distinct."""
+    """Return the labels within their bounds; a cut label gets a digest, so all stay distinct."""
     for label in labels:
         if len(label) > METRIC_LABEL_CHARACTERS_MAX:
             return tuple(map(_shortened, labels))
@@ -279,7 +279,7 @@ def _bounded(labels: tuple[str, ...]) -> tuple[str, ...]:
 def _shortened(label: str) -> str:
     if len(label) <= METRIC_LABEL_CHARACTERS_MAX:
         return label
-    from hashlib import blake2b  # seldom needed, and a start is quicker without
+    from hashlib import blake2b  # rarely needed; keeps the start fast
 
     digest = blake2b(label.encode(), digest_size=_DIGEST_BYTES).hexdigest()
     return f"{label[: METRIC_LABEL_CHARACTERS_MAX - len(digest) - 1]}~{digest}"

@@ -2,7 +2,7 @@
 
 
 def size_text(size_bytes: int) -> str:
-    """Bytes for a person."""
+    """Return a readable size."""
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -12,7 +12,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def duration_text(duration_ms: float) -> str:
-    """A time for a person, in its largest unit."""
+    """Return a readable duration, in its largest unit."""
     seconds = duration_ms / 1000
     if seconds < 1:
         return f"{max(0.0, duration_ms):.0f} ms"
@@ -23,5 +23,5 @@ def duration_text(duration_ms: float) -> str:
 
 
 def count_text(count: int, word: str) -> str:
-    """A count with its noun: `1 row`, `2,000 rows`."""
+    """Return a count with its noun: `1 row`, `2,000 rows`."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -1,7 +1,7 @@
-"""The seconds of a stop: how the five seconds after SIGTERM are divided, and `StopDeadline`.
+"""The time limits of a stop: the division of the five seconds after SIGTERM; `StopDeadline`.
 
-A stop ends within `STOP_SECONDS_MAX` whatever clients requested and however busy the disk is. Every
-wait of a stop ends at one deadline and never has a time of its own on top.
+A stop ends within `STOP_SECONDS_MAX`, independent of client requests and of a busy disk. Every wait
+of a stop ends at one deadline and never adds its own time.
 
     0.0 s   the signal; the listener accepts nothing more
     3.0 s   requests that were accepted are answered, or their connections are closed
@@ -15,25 +15,26 @@ from typing import Final
 from penstock.core.clock import Clock
 
 STOP_SECONDS_MAX: Final = 5.0
-"""From SIGTERM to the end of the process. Orchestrators kill a process after 10 s (Docker) or 30 s
-(Kubernetes), and operators press Ctrl-C again long before that."""
+"""Time from SIGTERM to the end of the process. Orchestrators kill a process after 10 s (Docker) or
+30 s (Kubernetes), and operators press Ctrl-C again long before that."""
 
 STOP_DRAIN_SECONDS_MAX: Final = 3.0
-"""How long a stop waits for answers to requests that were accepted."""
+"""Time that a stop waits for answers to accepted requests."""
 
 WORK_STOP_SECONDS_MAX: Final = 1.0
-"""How long a stop waits for storage's threads after it cancelled their work: 500 slices."""
+"""Time that a stop waits for storage's threads after it cancelled their work: 500 slices."""
 
 STOP_CLOSE_SECONDS: Final = 4.0
-"""When a clean close begins no more syncs. A slice of syncs and four small files come after it."""
+"""Time after which a clean close starts no more syncs. A slice of syncs and four small files
+follow."""
 
 STOP_EXIT_SECONDS: Final = 4.6
-"""When the process exits without waiting for anything. The rest of the time is the operating
-system's: it ends a thread that is inside a sync only when that sync returns."""
+"""Time after which the process exits without waiting. The operating system needs the remaining
+time: it ends a thread inside a sync only when that sync returns."""
 
 
 class StopDeadline:
-    """One deadline for all waits of a stop; it begins when the stop does."""
+    """One deadline for all waits of a stop; it starts with the stop."""
 
     __slots__ = ("_begun_at", "_clock", "_seconds")
 
@@ -49,7 +50,7 @@ class StopDeadline:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the deadline, at least 0; all of them before `begin`."""
+        """Return the seconds until the deadline, at least 0; the full time before `begin`."""
         if self._begun_at is None:
             return self._seconds
         return max(0.0, self._begun_at + self._seconds - self._clock.monotonic())

@@ -1,7 +1,7 @@
 """Identifiers and small frozen values that every layer shares.
 
-Plain `int` and `str` stay plain where the name of the argument already has the unit; there is a
-class only for values that belong together.
+Plain `int` and `str` stay plain if the argument's name has the unit; only values that belong
+together have a class.
 """
 
 from typing import NamedTuple

@@ -1,8 +1,8 @@
 """`untracked`: a large container that garbage collections do not visit.
 
-A collection looks at every element of each young container: a dictionary with 60,000 entries costs
-7 ms twice, in which no thread runs. A container that only reference counts free need not be looked
-at. It must not be part of a cycle: such a cycle would never be found.
+A collection visits every element of each young container: a dictionary with 60,000 entries costs 7
+ms twice, and no thread runs meanwhile. A container that only reference counts free needs no visit.
+It must not be part of a cycle: such a cycle would never be found.
 
 Python does this itself for tuples of plain values; `PyObject_GC_UnTrack` of its C API does it for
 any container. An interpreter without that function tracks the container, and only time is lost.
@@ -18,7 +18,7 @@ Container = TypeVar("Container")
 def untracked(container: Container) -> Container:
     """Return the container, which no collection visits from now on.
 
-    A dictionary is visited again when something is added to it; a list is not.
+    A dictionary is visited again after an entry is added; a list is not.
     """
     _untrack_function()(container)
     return container
@@ -26,7 +26,7 @@ def untracked(container: Container) -> Container:
 
 @cache
 def _untrack_function() -> Callable[[object], None]:
-    # At first use: a command that stores nothing does not pay for the import.
+    # Imported at first use: a command that stores nothing does not need it.
     import ctypes
 
     try:
@@ -39,4 +39,4 @@ def _untrack_function() -> Callable[[object], None]:
 
 
 def _keep_tracked(_: object) -> None:
-    """This interpreter has no such function."""
+    """Do nothing: this interpreter has no such function."""

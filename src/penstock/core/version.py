@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def penstock_version() -> str:
-    """The version that pip installed; a source tree that is not installed has none."""
+    """Return the version that pip installed; a source tree that is not installed has none."""
     try:
         return version("penstock")
     except PackageNotFoundError:

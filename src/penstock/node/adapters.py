@@ -1,4 +1,4 @@
-"""Joins a port of one layer to a class of another. Each class is a few lines of glue."""
+"""Connects a port of one layer to a class of another. Each class is a few lines of glue."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ class LoopTimer:
         self._handle: asyncio.TimerHandle | None = None
 
     def now(self) -> float:
-        """The loop's monotonic time in seconds."""
+        """Return the loop's monotonic time in seconds."""
         return self._loop.time()
 
     def set_alarm(self, moment: float, action: Callable[[], None]) -> None:
@@ -51,7 +51,7 @@ class RecordDeletions:
     async def advance_starts(
         self, starts: Sequence[tuple[HostedPartition, int]]
     ) -> list[PenstockError | None]:
-        """Hide the records below each offset, durably."""
+        """Advance the start of each log to its offset, durably."""
         return await self._storage.advance_starts(
             [(partition.log, offset) for partition, offset in starts]
         )
@@ -67,7 +67,7 @@ class DataDirectories:
         ]
 
     async def describe(self) -> list[LogDirectoryState]:
-        """Each directory; a disk error is reported as a problem of the directory."""
+        """Return the state of each directory; a disk error is a problem of its directory."""
         states = []
         for path, directory in self._directories:
             problem: PenstockError | None = directory.failure
@@ -104,7 +104,7 @@ class HeavyBatches:
     async def run(
         self, call: Callable[[], Result], size_bytes: int, client: Cancellation | None
     ) -> Result:
-        """Return the result of `call`, run on a thread, unless too much waits already."""
+        """Run `call` on a thread and return its result, unless too much work waits already."""
         waiting_bytes = self._waiting_bytes + size_bytes
         if size_bytes and self._waiting_bytes and waiting_bytes > BATCHES_QUEUED_BYTES_MAX:
             raise StorageBusyError(
@@ -119,7 +119,7 @@ class HeavyBatches:
 
 
 class ProducerIdBlocks:
-    """`broker.context.ProducerIds`: uses up a block of ids, then takes the next from the store."""
+    """`broker.context.ProducerIds`: uses up a block of ids, then gets the next from the store."""
 
     def __init__(self, metadata: MetadataService) -> None:
         self._metadata = metadata
@@ -127,7 +127,7 @@ class ProducerIdBlocks:
         self._one_at_a_time = asyncio.Lock()
 
     async def next_id(self) -> int:
-        """An id that no other producer of this cluster has or had."""
+        """Return an id that no other producer of this cluster has or had."""
         async with self._one_at_a_time:
             producer_id = next(self._left, None)
             if producer_id is None:
@@ -155,7 +155,7 @@ class ColdReads:
         reads_committed: bool,
         client: Cancellation | None = None,
     ) -> PartitionRead:
-        """As `ReplicaManager.read`, but waits for the disk."""
+        """Read as `ReplicaManager.read` does, but wait for the disk."""
         try:
             return self._replicas.read(
                 partition,
@@ -201,7 +201,7 @@ class ColdReads:
         timestamp_ms: int | None,
         client: Cancellation | None = None,
     ) -> TimestampAndOffset | None:
-        """The first record at or after a time; None asks for the newest record."""
+        """Return the first record at or after a time; for None, the newest record."""
         if timestamp_ms is None:
             return await self._storage.max_timestamp(partition.log, client)
         return await self._storage.offset_for_timestamp(partition.log, timestamp_ms, client)

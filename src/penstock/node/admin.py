@@ -1,13 +1,13 @@
 """The admin port of a broker: bound first, served when there is time for it, stopped last.
 
 The port is bound before anything else is started, so that an operator sees at once if it is in use.
-Its server is imported when the broker answers its Kafka clients, on a thread, because that takes
-longer than the start itself; or after a second, when logs are still being verified after a crash:
-an orchestrator that gets no answer meanwhile would kill the broker. Until then connections wait.
-When the broker stops, the port answers until everything else has stopped.
+Its server is imported on a thread when the broker answers its Kafka clients, because the import
+takes longer than the start itself. If logs are still being verified after a crash, it is imported
+after a second: without an answer an orchestrator would kill the broker. Until then connections
+wait. When the broker stops, the port answers until everything else has stopped.
 
 If the operator set the port and it is in use, the start fails. If the default port is in use, the
-broker starts without an admin port and logs it: a second broker on one machine shall start.
+broker starts without an admin port and logs it: a second broker on one machine must start.
 """
 
 import asyncio
@@ -73,12 +73,12 @@ class AdminPort:
         return admin
 
     def serve(self, served: Served) -> None:
-        """The broker answers clients: serve this port, which may query the broker."""
+        """Serve this port, which may query the broker, because the broker answers clients now."""
         self._served = served
         self._has_time.set()
 
     def stop_serving(self) -> None:
-        """The broker stops: report it from now on."""
+        """Report from now on that the broker stops."""
         self._is_stopping = True
 
     async def wait_up(self) -> None:
@@ -124,7 +124,7 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 
 def _bind(settings: AdminSettings) -> socket.socket | None:
-    """The bound socket; None when the default port is in use."""
+    """Return the bound socket; None if the default port is in use."""
     port = ADMIN_PORT_DEFAULT if settings.port is None else settings.port
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listen = partial(socket.create_server, family=family, backlog=BACKLOG)

@@ -1,6 +1,6 @@
 """Implements `admin.ports`: the state of this node, and a client of its own listener.
 
-Everything is read from memory: a probe comes every second and must not wait for a disk. The last
+All values are read from memory: a probe arrives every second and must not wait for a disk. The last
 disk measurement is at most a second old.
 """
 
@@ -74,7 +74,7 @@ class NodeView:
         return self._clock.monotonic() - self._started[1]
 
     def facts(self) -> Facts:
-        """The present state of the broker."""
+        """Return the present state of the broker."""
         served, is_stopping = self._served(), self._is_stopping()
         if served is None:
             return Facts(is_started=False, is_stopping=is_stopping, directories=(), limits=())
@@ -104,16 +104,16 @@ def _directory(storage: StorageService, flusher: Flusher) -> DirectoryFacts:
 
 
 class OwnListener:
-    """`admin.ports.ClusterDoor`: this broker by the address that it really listens on.
+    """`admin.ports.ClusterDoor`: this broker at the address that it really listens on.
 
-    The advertised one may be known outside only, such as the address of a load balancer.
+    The advertised address may work only outside, such as the address of a load balancer.
     """
 
     def __init__(self, served: Callable[[], Served | None]) -> None:
         self._served = served
 
     def open(self, timeout_seconds: float) -> Cluster:
-        """A cluster for one thread."""
+        """Return a cluster for one thread."""
         served = self._served()
         if served is None:
             raise BrokerUnreachableError("the broker is starting and answers nobody yet.")

@@ -1,11 +1,11 @@
 """Divides the descriptors of this process between files and connections.
 
-Every connection and every open segment costs a descriptor, and the system limits them. The soft
-limit is raised as far as is wanted and the hard limit allows. Where that is not enough, connections
-and files get less, and a log message says how to change it: a connection that is refused and a file
-that is closed and opened again cost little, a write that finds no descriptor costs much.
+Every connection and every open segment uses a descriptor, and the system limits them. The soft
+limit is raised as far as needed and as the hard limit allows. If that is not enough, connections
+and files get fewer, and a log message says how to change it. A rejected connection or a reopened
+file costs little; a write without a descriptor costs much.
 
-It does not count descriptors that other code in the process uses; it leaves some for it.
+It does not count descriptors of other code in the process; it reserves some for that code.
 """
 
 import logging
@@ -17,9 +17,9 @@ from penstock.core.limits import DESCRIPTORS_RESERVED, FILES_OPEN_MAX
 logger = logging.getLogger(__name__)
 
 _FILES_SHARE: Final = 4
-"""Files get a quarter when there are too few descriptors: the share of the defaults."""
+"""The share of files when there are too few descriptors: a quarter, as in the defaults."""
 _LEAST: Final = 16
-"""Of each, however low the limit is: a broker with less is useless."""
+"""The minimum for each, however low the limit is: a broker with less is useless."""
 
 
 class Shares(NamedTuple):
@@ -30,7 +30,7 @@ class Shares(NamedTuple):
 
 
 def claim_descriptors(connections_max: int, *, files_max: int = FILES_OPEN_MAX) -> Shares:
-    """Raise the limit of this process as far as is needed and allowed, and share it out."""
+    """Raise the limit of this process as far as needed and allowed, and return the shares."""
     wanted = DESCRIPTORS_RESERVED + files_max + connections_max
     limit = _raise_limit(wanted)
     shares = share(limit, connections_max, files_max)
@@ -49,13 +49,13 @@ def claim_descriptors(connections_max: int, *, files_max: int = FILES_OPEN_MAX) 
 
 
 def connections_within(connections_max: int, files: int) -> int:
-    """How many connections fit beside `files`, which are claimed already."""
+    """Return the number of connections that fit beside `files`, which are claimed already."""
     limit = _raise_limit(DESCRIPTORS_RESERVED + files + connections_max)
     return min(connections_max, max(_LEAST, limit - DESCRIPTORS_RESERVED - files))
 
 
 def share(limit: int, connections_max: int, files_max: int) -> Shares:
-    """Divide `limit` descriptors."""
+    """Return the shares of `limit` descriptors."""
     left = limit - DESCRIPTORS_RESERVED
     if left >= files_max + connections_max:
         return Shares(files_max, connections_max)

@@ -1,4 +1,4 @@
-"""`ProduceGate`: whether produce is accepted, by storage's last measurement of the disk."""
+"""`ProduceGate`: accepts or rejects produce, by storage's last measurement of the disk."""
 
 from typing import Final
 
@@ -15,11 +15,11 @@ class ProduceGate:
         self._guard = guard
 
     def __call__(self) -> DiskFullError | None:
-        """None when produce is accepted, else the error."""
+        """Return None if produce is accepted, else the error."""
         guard = self._guard
         if guard.state is not DiskState.FULL:
             return None
-        # No path: a client learns nothing of the machine's directories.
+        # The message has no path: a client must not learn the machine's directories.
         return DiskFullError(
             f"the broker's disk has {guard.space.free_bytes // _MEBIBYTE} MiB free: produce is "
             f"refused until {guard.marks.resume_at_bytes // _MEBIBYTE} MiB are free. Try again "

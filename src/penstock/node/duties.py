@@ -1,4 +1,4 @@
-"""The periodic work of storage: when each duty is due, and that one failure does not end it.
+"""The periodic work of storage: the schedule of each duty; a failure does not end a duty.
 
 Guarantees: every duty runs again after its interval, a changed interval takes effect at once, and
 all duties end with `run`. `storage.service` implements the duties.
@@ -16,20 +16,20 @@ from penstock.storage.service import StorageService
 logger = logging.getLogger(__name__)
 
 SPACE_SECONDS = 1.0
-"""How often free space is sampled."""
+"""Interval between two samples of free space."""
 
 Duty: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class DiskMarks(TypedDict):
-    """The arguments of storage for when a disk counts as full."""
+    """The arguments of storage that define a full disk."""
 
     free_bytes_min: int
     free_share_min: float
 
 
 def disk_marks(settings: DiskSettings) -> DiskMarks:
-    """The marks of the settings, in storage's units."""
+    """Return the marks of the settings, in storage's units."""
     return DiskMarks(
         free_bytes_min=settings.free_bytes_min, free_share_min=settings.free_percent_min / 100
     )
@@ -82,5 +82,5 @@ async def _done(duty: Duty) -> None:
     try:
         await duty()
     except Exception:
-        # The next run may succeed; logs are served without any of this.
+        # The next run may succeed; logs are served without these duties.
         logger.exception("a periodic duty of storage failed")

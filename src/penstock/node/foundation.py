@@ -1,8 +1,8 @@
 """Opens the data directory, its metadata and its logs, which every part of a broker needs.
 
-The order is that of the composition root: the directory is locked, metadata is loaded and the
-cluster's id compared with the one in the directory, logs are loaded; after a crash those beyond
-their recovery point are verified, and differences between metadata and logs are settled.
+The order is that of the composition root. The directory is locked. Metadata is loaded, and its
+cluster id is compared with the directory's. Logs are loaded; after a crash, logs beyond their
+recovery point are verified. Differences between metadata and logs are settled.
 
 Guarantees: when it returns, logs and metadata agree, and no other process uses the directory. It
 serves no clients: `node.wiring` does.
@@ -59,7 +59,7 @@ class Foundation:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the start; `live` has those of now."""
+        """The settings of the start; `live` has the current ones."""
         return self.live.current.settings
 
 
@@ -113,19 +113,19 @@ def _lock(logs: LogManager, path: str) -> None:
 
 
 def topic_rules(settings: Settings) -> TopicRules:
-    """The rules for new topics."""
+    """Return the rules for new topics."""
     return TopicRules(partition_count_default=settings.topic_defaults.partitions_default)
 
 
 def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, FileSystem]:
-    """The data directory, and its file system."""
+    """Return the data directory, and its file system."""
     if settings.node.storage == "memory":
         return MEMORY_PATH, filesystem or MemoryDisk()
     return settings.node.data_dir, filesystem or DiskFileSystem(is_mapped=settings.node.uvloop)
 
 
 def _within_descriptors(given: Settings) -> tuple[LiveSettings, int]:
-    """The settings with connections limited to the descriptors, and the limit of open files."""
+    """Return the settings with connections within the descriptors, and the open files limit."""
     files = claim_descriptors(given.listener.connections_max).files
 
     def adapt(settings: Settings) -> Settings:

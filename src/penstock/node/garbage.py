@@ -29,7 +29,7 @@ NEVER: Final = 1_000_000_000
 """Collections of the middle generation before Python collects the oldest."""
 
 FULL_COLLECTION_SECONDS: Final = 600.0
-"""Between two full collections."""
+"""Time between two full collections."""
 FULL_COLLECTION_OBJECTS_MIN: Final = 100_000
 """Objects that are not visited any more, since the last full collection: 50 MB or so. With fewer a
 full collection is not worth its pause."""
@@ -39,7 +39,7 @@ IDLE_CPU_SHARE_MAX: Final = 0.01
 
 
 def calm() -> None:
-    """Begin to collect as described above; present objects are not visited."""
+    """Start to collect as described above; present objects are not visited."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, 1, NEVER)
@@ -73,7 +73,7 @@ async def collect_when_idle() -> None:
         cpu_before = cpu
         if not is_idle or now - collected_at < FULL_COLLECTION_SECONDS:
             continue
-        # Only now: to count a million objects takes 50 ms.
+        # Checked last: counting a million objects takes 50 ms.
         if gc.get_freeze_count() - frozen_before >= FULL_COLLECTION_OBJECTS_MIN:
             found = collect_all()
             logger.info(
@@ -86,7 +86,7 @@ async def collect_when_idle() -> None:
 
 
 def collect_all() -> int:
-    """Run a full collection now; returns the number of objects that were garbage."""
+    """Run a full collection now; return the number of garbage objects."""
     gc.unfreeze()
     found = gc.collect()
     gc.freeze()

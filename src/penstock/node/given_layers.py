@@ -21,7 +21,7 @@ class GivenLayers:
         self._static = static_layer(self._known)
 
     def layers_in(self, image: MetadataImage) -> BrokerLayers:
-        """The given layers, with this image of the metadata."""
+        """Return the given layers, with this image of the metadata."""
         if self._current.settings is not self._known:
             self._known = self._current.settings
             self._static = static_layer(self._known)
@@ -33,5 +33,5 @@ class GivenLayers:
         parse_topic_settings({}, topic_defaults(layers))
 
     def topic_defaults_in(self, image: MetadataImage) -> Mapping[str, str]:
-        """The defaults of topics, with this image of the metadata."""
+        """Return the defaults of topics, with this image of the metadata."""
         return topic_defaults(self.layers_in(image))

@@ -1,7 +1,7 @@
 """The identity of a data directory: cluster, node and directory id, as Kafka stores them.
 
-The ids are written at the first start and compared at every other one. A directory of another
-cluster or node is refused, because serving it would mix two histories.
+The ids are written at the first start and compared at every later start. A directory of another
+cluster or node is rejected, because serving it would mix two histories.
 """
 
 from uuid import uuid4
@@ -16,7 +16,7 @@ from penstock.storage.disk.filesystem import FileSystem
 
 
 def known_cluster_id(filesystem: FileSystem, path: str) -> str | None:
-    """The cluster id that a directory names, also one that Apache Kafka wrote."""
+    """Return the cluster id in a directory, also in one that Apache Kafka wrote."""
     return read_properties(filesystem, path).get("cluster.id")
 
 

@@ -35,8 +35,8 @@ class _GivenUpError(Exception):
 async def load_logs(manager: LogManager, image: MetadataImage, defaults: Mapping[str, str]) -> None:
     """Load every log with the settings of its topic, and log the problems.
 
-    On a thread: after a crash this may take minutes, and signals must be handled meanwhile. When it
-    is cancelled it ends after the log that is being read.
+    It runs on a thread: after a crash this may take minutes, and signals must be handled meanwhile.
+    A cancelled load ends after the current log.
     """
     is_given_up = threading.Event()
 
@@ -56,7 +56,7 @@ async def load_logs(manager: LogManager, image: MetadataImage, defaults: Mapping
         await asyncio.shield(loading)
     except asyncio.CancelledError:
         is_given_up.set()
-        # The caller releases the directory's lock next: the thread must not write any more then.
+        # The caller releases the directory's lock next: the thread must not write after that.
         await asyncio.wait([loading])
         loading.exception()
         raise
@@ -101,7 +101,7 @@ def topics_in(manager: LogManager, node_id: int) -> list[TopicImage]:
 
 
 def first_free_producer_id(manager: LogManager) -> int:
-    """The lowest producer id above all in the logs."""
+    """Return the lowest producer id above all ids in the logs."""
     return 1 + max(
         (max(log.producers.entries, default=-1) for log in manager.logs.values()), default=-1
     )
@@ -127,7 +127,7 @@ def _set_strays_aside(manager: LogManager, image: MetadataImage) -> None:
 
 
 def _report_lost(manager: LogManager, image: MetadataImage) -> None:
-    """Report partitions that begin anew although they had records."""
+    """Report partitions that start empty although they had records."""
     for name in manager.lost_logs():
         if image.partition(name.topic, name.partition) is not None:
             logger.error("%s had records and its directory is gone: it begins anew, empty.", name)

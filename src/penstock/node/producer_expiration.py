@@ -1,8 +1,8 @@
-"""Forgets producers that were silent for long: the task behind `transactions.producer_*`.
+"""Expires producers without activity: the task behind `transactions.producer_*`.
 
-Guarantees: a producer is forgotten only when this broker saw no activity of it for the whole time
-of the setting, by a clock that never jumps, and at the latest one check later; one with an open
-transaction stays. It does NOT touch transactional ids: the transaction coordinator does.
+Guarantees: a producer expires only after this broker saw no activity of it for the whole time of
+the setting, by a clock that never jumps, and at the latest one check later. A producer with an open
+transaction does not expire. It does NOT touch transactional ids: the transaction coordinator does.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from penstock.storage.log.producer_state import ProducerStates
 from penstock.storage.log_manager import LogManager
 
 _LOGS_AT_ONCE = 16
-"""Logs checked before other work gets its turn."""
+"""Logs checked before other work gets a turn."""
 _PRODUCERS_AT_ONCE = 2_000
-"""Producers checked before other work gets its turn: 0.2 ms of CPU, uncompiled, if all are
-forgotten. A client can have 100,000 in one partition, and checking 60,000 of them took 10 ms."""
+"""Producers checked before other work gets a turn: 0.2 ms of CPU, uncompiled, if all expire. A
+client can have 100,000 in one partition, and checking 60,000 of them took 10 ms."""
 
 
 class ProducerExpiration:
-    """Forgets silent producers of all logs."""
+    """Expires inactive producers of all logs."""
 
     def __init__(self, logs: LogManager, clock: Clock, settings: TransactionsSettings) -> None:
         self._logs = logs
@@ -36,7 +36,7 @@ class ProducerExpiration:
         self._pace.change(self._settings.producer_expiration_check_interval_ms)
 
     async def run(self) -> None:
-        """Check for silent producers periodically, until it is cancelled."""
+        """Check for inactive producers periodically, until it is cancelled."""
         while True:
             await self._pace.rest()
             silent_ms = self._settings.producer_expiration_ms
@@ -50,12 +50,12 @@ class ProducerExpiration:
                     await asyncio.sleep(0)
 
     async def _expire(self, producers: ProducerStates, silent_ms: int) -> None:
-        """Forget silent producers of one log, some at a time."""
+        """Expire inactive producers of one log, a few at a time."""
         producer_ids = list(producers.entries)
         for start in range(0, len(producer_ids), _PRODUCERS_AT_ONCE):
             if start:
                 await asyncio.sleep(0)
-            # Not the wall clock: a jump of it must not forget a producer early.
+            # Not the wall clock: its jumps must not expire a producer early.
             now_ms = int(self._clock.monotonic() * 1_000)
             some = producer_ids[start : start + _PRODUCERS_AT_ONCE]
             producers.expire_some(some, now_ms, silent_ms)

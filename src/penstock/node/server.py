@@ -4,8 +4,8 @@
         print(server.host, server.port)
 
 When entering returns, the broker answers. When leaving returns, all accepted requests are answered
-and on disk, and the data directory has the clean-stop marker. A part that fails takes the whole
-broker down with its exception: half a broker is worse than none.
+and on disk, and the data directory has the clean-stop marker. If a part fails, the whole broker
+stops with the part's exception: half a broker is worse than none.
 """
 
 import asyncio
@@ -55,9 +55,9 @@ class BrokerServer:
         source: SettingsSource | None = None,
         stand_ins: StandIns | None = None,
     ) -> None:
-        """`filesystem` stands in for the disk, for tests of faults; `stand_ins` for more.
+        """Set up a broker; `filesystem` replaces the disk in fault tests, `stand_ins` other parts.
 
-        A `source` has the settings, and its file is watched while the broker runs.
+        A `source` has the settings, and the broker watches its file.
         """
         if settings is None:
             settings = BrokerConfig() if source is None else source.first.settings
@@ -74,7 +74,7 @@ class BrokerServer:
 
     @property
     def port(self) -> int:
-        """The advertised port; the real one when port 0 was set."""
+        """The advertised port; with port 0, the port that the system chose."""
         return self._running.advertised_port
 
     @property
@@ -93,7 +93,7 @@ class BrokerServer:
         return self._running.admin.port
 
     async def wait_for_admin(self) -> None:
-        """Wait until the admin port answers, a moment after the broker; not without one."""
+        """Wait until the admin port answers, a moment after the broker; return if there is none."""
         await self._running.admin.wait_up()
 
     @property
@@ -102,30 +102,30 @@ class BrokerServer:
         return self._running.metadata.image.cluster_id
 
     def reload_settings(self) -> None:
-        """Reload the settings soon; does nothing where they have no source.
+        """Reload the settings soon; do nothing if they have no source.
 
-        It does nothing during the start either: the settings were read just then.
+        It does nothing during the start either, which has just read the settings.
         """
         if self._parts is not None and self._parts.reload is not None:
             self._parts.reload.ask()
 
     @property
     def setting_problems(self) -> tuple[str, ...]:
-        """Settings that could not be applied: a refused settings file, declared topics."""
+        """Settings that could not be applied: a rejected settings file, declared topics."""
         reload = self._running.reload
         refused = () if reload is None or reload.refusal is None else (reload.refusal,)
         return (*refused, *self._running.declared.problems)
 
     def metrics(self) -> Mapping[str, float]:
-        """Every metric now, by name."""
+        """Return every metric now, by name."""
         return self._running.metrics.snapshot()
 
     def limits(self) -> list[LimitUse]:
-        """Every limit now, with its use and its refusals."""
+        """Return every limit now, with its use and its refusals."""
         return self._running.limits.rows()
 
     def collect_metrics(self) -> list[Collected]:
-        """Every metric now, with its description for an exporter."""
+        """Return every metric now, with its description for an exporter."""
         return self._running.metrics.collect()
 
     async def run(self) -> None:

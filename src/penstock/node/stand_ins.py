@@ -15,8 +15,8 @@ class StandIns:
     """The replaced parts."""
 
     filesystem: FileSystem | None = None
-    """For the disk of the logs; metadata is not on it."""
+    """Replaces the disk of the logs; metadata is not on it."""
     metadata_path: str | None = None
-    """For the metadata of a broker in memory: a `MemoryDatabase` that outlives it."""
+    """Replaces the metadata of a broker in memory: a `MemoryDatabase` that outlives it."""
     wrap_connection: WrapConnection | None = None
-    """Between each socket and its connection."""
+    """Inserted between each socket and its connection."""

@@ -1,7 +1,7 @@
 """`load_soon`: import, on a thread, the modules that first requests would import on the loop.
 
-A broker starts without the modules that its clients may never need. The import of the modules of
-groups at the first request took 100 ms, in which other clients waited.
+A broker starts without the modules that its clients may never need. Importing the group modules at
+the first request took 100 ms, and other clients waited.
 """
 
 import importlib
@@ -15,12 +15,12 @@ from penstock.broker.handlers import HANDLERS
 logger = logging.getLogger(__name__)
 
 REST_SECONDS: Final = 0.005
-"""Between two modules, so that requests are served meanwhile."""
+"""Pause between two modules, so that requests are served meanwhile."""
 COORDINATORS: Final = "penstock.node.coordination.coordinator_kinds"
 
 
 def load_soon() -> threading.Thread:
-    """Begin to import; the thread ends by itself."""
+    """Start the import on a thread and return the thread, which ends by itself."""
     thread = threading.Thread(target=load, name="penstock-warming", daemon=True)
     thread.start()
     return thread

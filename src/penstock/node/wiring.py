@@ -1,6 +1,6 @@
 """The composition root: the only module that knows every concrete class.
 
-The order of starting, which is also the reverse of the order of stopping:
+The start order, which is also the reverse of the stop order:
 
 1. the data directory is locked (1 to 3 are `node.foundation`);
 2. metadata is loaded and the cluster id compared with the one in the directory;
@@ -9,7 +9,7 @@ The order of starting, which is also the reverse of the order of stopping:
 5. the listener accepts connections;
 6. the admin port, which was bound first, is served. It is closed last.
 
-Stopping first refuses new connections and finishes accepted requests, then stops in reverse order.
+A stop first rejects new connections and finishes accepted requests, then stops in reverse order.
 All waits of a stop share one deadline (`core.stopping`).
 """
 
@@ -102,7 +102,7 @@ async def start_parts(
     stand_ins: StandIns,
     source: SettingsSource | None = None,
 ) -> Parts:
-    """Start everything; leaving `stack` stops it. From a `source` the settings are read again."""
+    """Start all parts; leaving `stack` stops them. With a `source`, settings are reloaded."""
     ground = await lay_foundation(settings, stack, stand_ins)
     settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
     storage, replicas = _start_storage(ground, stack, deadline := StopDeadline(clock))
@@ -176,7 +176,7 @@ def _serve_admin(
     coordinators: NodeCoordinators,
     listener: Listener,
 ) -> None:
-    """The broker answers its clients: serve the admin port now."""
+    """Serve the admin port now, because the broker answers its clients."""
     parts.admin.serve(
         Served(
             live=parts.live,
@@ -241,7 +241,7 @@ async def _end(duty: asyncio.Task[None]) -> None:
 
 
 def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
-    """The counters of quotas; no quota is set yet."""
+    """Return the counters of quotas; no quota is set yet."""
     given = settings.quotas
     quotas = Quotas(
         clock,
@@ -255,7 +255,7 @@ def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
 def _bind(
     services: BrokerServices, metrics: Registry, stack: AsyncExitStack, stand_ins: StandIns
 ) -> tuple[Listener, str, int]:
-    """A listener that is bound and accepts no client yet, and the advertised address."""
+    """Return a bound listener that accepts no client yet, and the advertised address."""
     settings = services.settings.listener
     dispatcher = Dispatcher(services, HANDLERS, metrics)
     listener = Listener(settings, dispatcher, metrics, stand_ins.wrap_connection)
@@ -268,7 +268,7 @@ def _bind(
 def _show_limits(
     listener: Listener, services: BrokerServices, disk: DiskGuard, metrics: Registry
 ) -> LimitsView:
-    """Every limit, for operators and as metrics."""
+    """Show every limit to operators and as metrics."""
     refused = services.refused_batches
     view = LimitsView(listener, services.replicas, disk, services.fetch_sessions, refused)
     view.show(metrics)
@@ -292,7 +292,7 @@ def _register(
 
 
 def _prepare_threads() -> None:
-    """Let the event loop get the interpreter soon while threads decode wide requests."""
+    """Shorten the interpreter's switch interval, for the event loop beside decoding threads."""
     sys.setswitchinterval(INTERPRETER_SWITCH_SECONDS)
     if not scan.COMPILED:
         logger.warning(

@@ -20,7 +20,7 @@ _CODECS: Final[Mapping[str, int | None]] = {
 
 
 def produce_rules(settings: TopicSettings) -> ProduceRules:
-    """The rules of a topic's settings for a produced batch."""
+    """Return the rules of a topic's settings for a produced batch."""
     return ProduceRules(
         batch_bytes_max=settings.max_message_bytes,
         compacted=settings.cleanup_compact,
@@ -34,7 +34,7 @@ def produce_rules(settings: TopicSettings) -> ProduceRules:
 
 
 def log_settings(settings: TopicSettings, *, is_adopted: bool = False) -> LogSettings:
-    """The log settings of a topic's partitions.
+    """Return the log settings of a topic's partitions.
 
     An adopted log may have been compacted by its earlier broker, whatever its settings are here.
     """

@@ -1,8 +1,8 @@
-"""`penstock bench`: measure a broker, any that speaks Kafka's protocol, or two of them in turns.
+"""`penstock bench`: measure one Kafka-compatible broker, or compare two of them in turns.
 
-Clients are processes of their own. Figures, a histogram and what to doubt go to standard output;
-`--json` and `--html` write files. Topics that were made are removed, also after Ctrl-C. What is
-measured and how is `penstock.bench`'s; here are only options and output.
+Clients run in their own processes. Figures, a histogram and warnings about doubtful results go to
+standard output; `--json` and `--html` write files. Created topics are deleted, also after Ctrl-C.
+`penstock.bench` measures; this module has only options and output.
 """
 
 import json
@@ -294,7 +294,7 @@ def groups(**options: object) -> None:
 
 
 def _measure(kind: str, options: Mapping[str, object]) -> None:
-    # Processes and pipes are loaded for a measurement only, not for its help.
+    # Processes and pipes are imported only for a measurement, not for the help.
     from penstock.bench.runner import compare, run
 
     given: dict[str, Any] = dict(options)
@@ -349,7 +349,7 @@ def _workload(kind: str, given: Mapping[str, Any]) -> Workload:
 
 
 def _check_writable(path: str | None) -> None:
-    """A run of minutes must not end at a folder that does not exist."""
+    """Check the output path first, so that a long run does not fail at a missing folder."""
     if path is not None and path != "-" and not Path(path).absolute().parent.is_dir():
         raise click.UsageError(
             f"{path} cannot be written: its folder does not exist. Make it first."
@@ -374,7 +374,7 @@ def _write(result: Measurement | Comparison, json_path: str | None, html_path: s
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: clients end and topics are removed."""
+    """Handle SIGTERM like Ctrl-C: clients end and topics are deleted."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""How `penstock bench` shows results: tables, the histogram of a terminal, and what to doubt."""
+"""Prints the results of `penstock bench`: tables, a histogram for terminals, and warnings."""
 
 import shutil
 
@@ -15,7 +15,7 @@ _COLORS = {"better": "green", "worse": "red", _DISAGREE: "yellow"}
 
 
 def print_measurement(measured: Measurement) -> None:
-    """All figures of one run."""
+    """Print all figures of one run."""
     click.echo(f"{measured.workload.kind}: {workload_text(measured.workload)}")
     print_table(["figure", measured.bootstrap], rows_of(measured))
     _print_histogram(measured)
@@ -23,7 +23,7 @@ def print_measurement(measured: Measurement) -> None:
 
 
 def print_comparison(compared: Comparison) -> None:
-    """Both brokers, and the ratios with their spread."""
+    """Print the figures of both brokers, and the ratios with their spread."""
     first, second = summed(compared.first), summed(compared.second)
     click.echo(f"{first.workload.kind}: {workload_text(first.workload)}")
     if first.bytes:

@@ -1,4 +1,4 @@
-"""What `penstock bench` shows while it runs: one live line on a terminal's standard error."""
+"""The progress of `penstock bench`: one live line on a terminal's standard error."""
 
 import time
 from collections import deque
@@ -18,7 +18,7 @@ _SAMPLE_SECONDS: Final = 0.3
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Values as a row of small bars."""
+    """Return the values as a row of small bars."""
     most = max(values, default=0.0)
     if most <= 0:
         return ""
@@ -26,7 +26,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 class Rates:
-    """Rates between two looks at counters, the last few of them; the clock is an argument."""
+    """The last few rates between two samples of a counter; the clock is an argument."""
 
     def __init__(self) -> None:
         self._part = ""
@@ -35,7 +35,7 @@ class Rates:
         self.recent: deque[float] = deque(maxlen=_MOMENTS)
 
     def look(self, part: str, now: float, records: int) -> None:
-        """So many records by now; a new part of the work begins anew."""
+        """Add a sample of the record counter; a new part of the work starts a new series."""
         if part != self._part:
             self._part, self._at, self._records = part, now, records
             self.recent.clear()
@@ -45,7 +45,7 @@ class Rates:
 
 
 def line_of(part: str, progress: Sequence[Progress], rates: Rates, unit: str) -> str:
-    """The line."""
+    """Return the progress line."""
     records = sum(one.records for one in progress)
     now = rate_text(rates.recent[-1]) if rates.recent else "-"
     slowest = max((one.p99_us for one in progress), default=0)
@@ -55,7 +55,7 @@ def line_of(part: str, progress: Sequence[Progress], rates: Rates, unit: str) ->
 
 @contextmanager
 def live_view(workload: Workload) -> Iterator[Watch | None]:
-    """What is told of the progress is shown while the block runs, where somebody looks."""
+    """Show the reported progress while the block runs, if standard error is a terminal."""
     if not is_live():
         yield None
         return

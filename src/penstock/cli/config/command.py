@@ -1,8 +1,8 @@
-"""`penstock config`: check a settings file, show and explain settings, plan what a file changes.
+"""`penstock config`: check a settings file, show and explain settings, plan changes.
 
-All read the file and the `PENSTOCK_*` environment exactly as `penstock serve` does, so what they
-show is what a broker would run with. They change nothing; `plan`, and `explain` when it is given a
-broker, ask one.
+All commands read the file and the `PENSTOCK_*` environment exactly as `penstock serve` does, so
+they show the settings that a broker would use. They change nothing. `plan` queries a broker, and so
+does `explain` if an address is set.
 """
 
 import click
@@ -148,7 +148,7 @@ def explain(
         raise click.BadParameter(f"{key} is not a setting. Did you mean {remedy}?")
     documents = [explained(info, loaded) for info in describe_settings() if info.key in wanted]
     if bootstrap is not None:
-        from penstock.cli.config.plan import settings_in_force  # who asks nobody needs no client
+        from penstock.cli.config.plan import settings_in_force  # needed only to query a broker
 
         in_force = settings_in_force(bootstrap, timeout_seconds)
         for document in documents:

@@ -1,9 +1,9 @@
-"""What a running broker has, and what a settings file would change of it: asks, changes nothing.
+"""Compares a settings file with a running broker: only reads, changes nothing.
 
-Settings are compared as far as a broker tells them over the wire, by Kafka's names and in Kafka's
-units; those that are given and were not compared are named. Topics are planned by the planner that
-the broker itself uses, without its memory of what the file set before: settings that would be taken
-back are not seen from here.
+Settings are compared if a broker reports them over the wire, by Kafka's names and in Kafka's units.
+The other settings of the file are listed as not compared. The broker's own planner plans the
+topics, but without the broker's record of the file's earlier settings. So this plan does not
+include settings that the broker would reset.
 """
 
 import os.path
@@ -21,7 +21,7 @@ from penstock.core.settings.topic_declarations import TopicDeclaration
 
 _NO_ID: Final = UUID(int=0)
 _DYNAMIC: Final = frozenset({"broker", "all brokers"})
-"""Sources of values that were changed over the wire, which win over a file."""
+"""Sources of values that were changed over the wire. They override a file."""
 
 _PARTS_OF_OTHERS: Final = frozenset(
     {
@@ -33,31 +33,31 @@ _PARTS_OF_OTHERS: Final = frozenset(
         "flush.interval_ms",
     }
 )
-"""Settings that are one part of Kafka's setting, or a special case of it."""
+"""Settings that are a part or a special case of one Kafka setting."""
 
 _PATHS: Final = frozenset({"node.data_dir"})
-"""Often given by a flag of the broker, which is not known here: a file that is silent about them
-changes nothing."""
+"""Often set by a flag of the broker, which is not known here. A file without them changes nothing.
+"""
 
 
 class Plan(NamedTuple):
-    """What a file would change."""
+    """The changes of a settings file."""
 
     steps: list[str]
     problems: list[str]
-    """Why some steps cannot be taken."""
+    """Reasons why some steps are not possible."""
     not_compared: list[str]
-    """Settings that are given, and that a broker does not tell in a way that can be compared."""
+    """Settings of the file that a broker does not report in a comparable form."""
 
 
 def settings_in_force(bootstrap: str, timeout_seconds: float) -> dict[str, dict[str, object]]:
-    """What the broker at an address tells of its settings, by Kafka's names."""
+    """Return the settings that the broker at this address reports, by Kafka's names."""
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         return _in_force(cluster)
 
 
 def make_plan(loaded: Loaded, bootstrap: str, timeout_seconds: float) -> Plan:
-    """The steps to what a file says, why some cannot be taken, and what was not looked at."""
+    """Return the steps to the file's state, the impossible steps, and the settings not compared."""
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         in_force = _in_force(cluster)
         existing = _existing(cluster, loaded.topics)
@@ -79,7 +79,7 @@ def make_plan(loaded: Loaded, bootstrap: str, timeout_seconds: float) -> Plan:
 def _setting_steps(
     info: SettingInfo, wanted: str, found: Mapping[str, object], problems: list[str]
 ) -> Iterator[str]:
-    # A value that Kafka gives in a coarser unit: nobody has changed it.
+    # Kafka reports this value in a coarser unit; it has its default.
     in_force = _kafka_text(info, info.default) if found["value"] is None else str(found["value"])
     if wanted == in_force or (info.key in _PATHS and _paths(wanted) == _paths(in_force or "")):
         return
@@ -93,12 +93,12 @@ def _setting_steps(
 
 
 def _paths(text: str) -> set[str]:
-    """The paths of a list with commas, however each is spelt."""
+    """Return the paths of a comma-separated list, in one normal form."""
     return {os.path.normpath(one.strip()) for one in text.split(",")}
 
 
 def _kafka_text(info: SettingInfo, value: object) -> str | None:
-    """A value as Kafka writes it; None where Kafka's setting is another thing."""
+    """Return a value in Kafka's form; None if Kafka's setting has another meaning."""
     if info.key in _PARTS_OF_OTHERS:
         return None
     if isinstance(value, bool):

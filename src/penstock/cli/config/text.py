@@ -1,7 +1,7 @@
 """Settings and declared topics as `penstock config` shows them: rows, documents, TOML.
 
-Fields of the documents are part of the interface and only ever grow. It reads no file and asks no
-broker.
+Fields of the documents are part of the interface: fields are added, never removed. The module reads
+no file and connects to no broker.
 """
 
 import json
@@ -19,16 +19,16 @@ _SOURCES: Final[Mapping[str, str]] = {
     "all brokers": "a change of all brokers over the wire (dynamic), which wins over the file",
     "settings file": "settings file, environment or flag",
 }
-"""How a broker's answer is said where it stands alone."""
+"""The text for each source that a broker reports."""
 
 
 def value_document(info: SettingInfo, loaded: Loaded) -> dict[str, object]:
-    """A setting, its value and where that comes from."""
+    """Return a setting with its value and the source of the value."""
     return {"key": info.key, "value": loaded.value(info.key), "source": loaded.sources[info.key]}
 
 
 def explained(info: SettingInfo, loaded: Loaded) -> dict[str, object]:
-    """All there is to say about a setting."""
+    """Return all information about a setting."""
     return {
         **value_document(info, loaded),
         "default": info.default,
@@ -43,7 +43,7 @@ def explained(info: SettingInfo, loaded: Loaded) -> dict[str, object]:
 
 
 def topic_document(topic: TopicDeclaration) -> dict[str, object]:
-    """A declared topic."""
+    """Return a declared topic as a document."""
     return {
         "name": topic.name,
         "partitions": topic.partitions,
@@ -53,14 +53,14 @@ def topic_document(topic: TopicDeclaration) -> dict[str, object]:
 
 
 def print_values(rows: Iterable[Mapping[str, object]]) -> None:
-    """A table of values; nothing when there is none."""
+    """Print a table of values; print nothing if there are none."""
     cells = [[row["key"], shown(row["value"]), row["source"]] for row in rows]
     if cells:
         print_table(["setting", "value", "source"], cells)
 
 
 def print_topics(topics: Iterable[Mapping[str, object]]) -> None:
-    """A table of declared topics; nothing when there is none."""
+    """Print a table of declared topics; print nothing if there are none."""
     rows: list[list[object]] = []
     for topic in topics:
         settings = topic["settings"]
@@ -73,7 +73,7 @@ def print_topics(topics: Iterable[Mapping[str, object]]) -> None:
 
 
 def print_one(document: Mapping[str, object]) -> None:
-    """One setting with everything about it."""
+    """Print one setting with all its information."""
     click.echo(f"{document['key']} = {shown(document['value'])}")
     click.echo(f"  {document['description']}")
     unit = f", in {document['unit']}" if document["unit"] else ""
@@ -95,20 +95,20 @@ def _in_force(broker: object, default: object) -> str:
     if not isinstance(broker, dict):
         return "a broker does not tell this setting over the wire"
     source = _SOURCES.get(str(broker["source"]), broker["source"])
-    # Kafka gives it in a coarser unit as long as nobody changes it.
+    # Kafka reports it in a coarser unit while it has its default.
     value = shown(default) if broker["value"] is None else broker["value"]
     return f"{value} on {broker['address']}, from {source}"
 
 
 def shown(value: object) -> object:
-    """A value as a settings file writes it."""
+    """Return a value in the form of a settings file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "unset" if value is None else value
 
 
 def toml_lines(rows: Iterable[Mapping[str, object]], topics: Iterable[Mapping[str, object]]) -> str:
-    """A settings file that says this; what is unset is left out."""
+    """Return these settings and topics as a TOML file, without unset values."""
     lines: list[str] = []
     section = ""
     for row in rows:
@@ -133,5 +133,5 @@ def toml_lines(rows: Iterable[Mapping[str, object]], topics: Iterable[Mapping[st
 
 
 def _toml(value: object) -> str:
-    """JSON's texts, numbers, true and false are TOML's too."""
+    """Return a value as TOML: its strings, numbers and booleans are written as in JSON."""
     return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""`penstock doctor`: looks for what will hurt, and says what to do about each thing.
+"""`penstock doctor`: reports problems, each with a remedy.
 
-It looks at this machine with the settings that `penstock serve` would use, and at a broker as a
-client would. It changes nothing; the small file that it syncs has no name and is gone at once. Exit
-code 0: nothing was found; 1: something was.
+It checks this machine with the settings of `penstock serve`, and a broker as a client would. It
+changes nothing: the small file for the sync test has no name and is deleted at once. Exit code 0:
+no problems; 1: at least one problem.
 """
 
 import socket
@@ -46,7 +46,7 @@ from penstock.client.transport.addresses import Address, parse_addresses
 from penstock.core.settings.tree import Settings
 
 _COLORS = {FINE: "green", NOTE: "yellow", FINDING: "bold red"}
-_WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (named to look at the local one)
+_WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (replaced by the local address)
 
 
 @click.command(
@@ -119,7 +119,7 @@ def doctor(
 def examined(
     settings: Settings, asked: tuple[Address, ...], timeout_seconds: float
 ) -> Iterator[Judgement]:
-    """Every judgement, in the order of looking; of this machine when no broker is asked."""
+    """Return every judgement, in the order of the checks; of this machine if no broker is set."""
     yield from judge_versions(probe_versions())
     cluster: ClusterFacts | None = None
     if asked:
@@ -151,7 +151,7 @@ def _local_host(settings: Settings) -> str:
 
 
 def _local_port(settings: Settings, timeout_seconds: float) -> PortFacts:
-    """The port of the settings, and who answers there if it is taken."""
+    """Return the facts of the configured port, and the process that uses it."""
     host, port = settings.listener.host, settings.listener.port
     facts = probe_port("" if host in _WILDCARDS else host, port)
     if not facts.is_taken:

@@ -1,4 +1,4 @@
-"""What `penstock doctor` found out, as plain values (pure): probes fill them, judges read them."""
+"""The facts of `penstock doctor`, as plain values (pure): probes fill them, judges read them."""
 
 from dataclasses import dataclass, field
 
@@ -10,11 +10,11 @@ class PortFacts:
     host: str
     port: int
     problem: str = ""
-    """Why it cannot be listened on, in the system's words; empty when it can."""
+    """The system's error if listening fails; empty if it succeeds."""
     is_taken: bool = False
     answers_as_broker: bool = False
     owner: str = ""
-    """The process that listens there, where the system tells."""
+    """The process that listens on the port, if the system reports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,52 +25,52 @@ class DirectoryFacts:
     exists: bool
     is_directory: bool = True
     nearest: str = ""
-    """The nearest folder above that exists, when it does not itself."""
+    """The nearest existing parent folder, if the directory does not exist."""
     is_writable: bool = True
     free_bytes: int = 0
     total_bytes: int = 0
     filesystem: str = ""
-    """ext4, xfs, tmpfs ...; empty where the system does not tell."""
+    """ext4, xfs, tmpfs ...; empty if the system does not report it."""
     sync_ms: float | None = None
-    """The median time to write a little and have it on disk; None when it was not tried."""
+    """The median time of a small write and its sync; None if it was not measured."""
     problem: str = ""
-    """What failed when it was tried to write."""
+    """The error of the test write."""
     partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LimitFacts:
-    """What the system lets this process have."""
+    """The limits that the system sets for this process."""
 
     files_soft: int
     files_hard: int
     memory_available_bytes: int
-    """What a process could get without swapping; 0 where the system does not tell."""
+    """The memory available without swapping; 0 if the system does not report it."""
     memory_limit_bytes: int = 0
-    """Of the container; 0 without one."""
+    """The memory limit of the container; 0 without a container."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """The clocks of this machine, and what a broker's records say of its own."""
+    """The clocks of this machine, and the newest time in a broker's records."""
 
     now_ms: int
     is_monotonic: bool
     is_synchronized: bool | None
-    """Whether a time service keeps it right; None where the system does not tell."""
+    """Whether a time service synchronizes the clock; None if the system does not report it."""
     broker_newest_ms: int | None = None
-    """The newest time that a broker wrote into its own records; None when there is none."""
+    """The newest time that a broker wrote into its own records; None without such records."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """What is installed."""
+    """The installed versions and extras."""
 
     penstock: str
     python: str
     is_compiled: bool
     extras: dict[str, bool] = field(default_factory=dict)
-    """Name of an extra to whether its packages are there."""
+    """Name of an extra to whether its packages are installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class AddressFacts:
     speaks_kafka: bool = False
     speak_problem: str = ""
     answer_ms: float = 0.0
-    """How long one question and its answer took."""
+    """The time of one request and its response."""
     cluster_id: str | None = None
-    """What the broker at this address calls its cluster; None when it was not asked."""
+    """The cluster id that the broker at this address reports; None if it was not queried."""
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it leads back to the machine that asks."""
+        """Return whether the address is a loopback address of the client's machine."""
         return bool(self.resolved) and all(
             one == "::1" or one.startswith("127.") for one in self.resolved
         )
@@ -98,7 +98,7 @@ class AddressFacts:
 
 @dataclass(frozen=True, slots=True)
 class AdvertisedFacts:
-    """An address that a broker tells clients to use."""
+    """An address that a broker advertises to clients."""
 
     broker_id: int
     seen: AddressFacts
@@ -106,10 +106,10 @@ class AdvertisedFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """A cluster as a client comes to know it."""
+    """A cluster as a client sees it."""
 
     bootstrap: tuple[AddressFacts, ...]
     cluster_id: str = ""
     advertised: tuple[AdvertisedFacts, ...] = ()
     problem: str = ""
-    """Why the cluster did not tell its brokers."""
+    """Why the cluster did not return its brokers."""

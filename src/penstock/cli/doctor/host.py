@@ -1,6 +1,6 @@
-"""What `penstock doctor` finds out on this machine. It judges nothing and leaves nothing behind.
+"""Collects the facts of this machine for `penstock doctor`. It judges nothing and leaves no files.
 
-Where the system does not tell (no /proc, no time service), a fact stays unknown.
+If the system does not report a fact (no /proc, no time service), the fact stays unknown.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ _UNLIMITED: Final = 2**62
 
 
 def probe_port(host: str, port: int) -> PortFacts:
-    """Try to listen there, as a broker would."""
+    """Try to listen on the port, as a broker would."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -66,7 +66,7 @@ def _address_in_use() -> int:
 
 
 def owner_of_port(port: int, proc: Path = Path("/proc")) -> str:
-    """The process that listens on this port, as far as the system lets us see it."""
+    """Return the process that listens on this port, if the system shows it."""
     inodes = set()
     for table in ("net/tcp", "net/tcp6"):
         try:
@@ -86,17 +86,17 @@ def owner_of_port(port: int, proc: Path = Path("/proc")) -> str:
                 name = (folder / "comm").read_text(encoding="utf-8").strip()
                 return f"process {folder.name}, {name}"
         except OSError:
-            continue  # somebody else's process, or one that ended
+            continue  # another user's process, or one that ended
     return ""
 
 
 def probe_directory(path: str) -> DirectoryFacts:
-    """Look at the data directory and write a little beside its contents."""
+    """Check the data directory and write a small file to it."""
     folder = Path(path).absolute()
     try:
         return _probe_folder(folder)
     except OSError as error:
-        # Such as a folder above that may not be entered: whether it is there cannot be known.
+        # For example a parent folder without permission: it is unknown whether the path exists.
         return DirectoryFacts(
             str(folder),
             exists=False,
@@ -130,7 +130,7 @@ def _probe_folder(folder: Path) -> DirectoryFacts:
 
 
 def _is_there(path: Path) -> bool:
-    """Raises where `Path.exists` may answer no: when it cannot be known."""
+    """Return whether the path exists; raise if this is unknown, unlike `Path.exists`."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -143,7 +143,7 @@ def _words_of(error: OSError) -> str:
 
 
 def probe_sync(folder: Path) -> tuple[float | None, str]:
-    """How long a small write takes to be on disk, in milliseconds; or what failed."""
+    """Return the time of a small write and its sync in milliseconds, or the error."""
     times = []
     try:
         with tempfile.TemporaryFile(dir=folder, prefix=".penstock-doctor-") as file:
@@ -159,7 +159,7 @@ def probe_sync(folder: Path) -> tuple[float | None, str]:
 
 
 def filesystem_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> str:
-    """The type of the file system that a folder is on."""
+    """Return the type of a folder's file system."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -169,7 +169,7 @@ def filesystem_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> 
         before, _, after = line.partition(" - ")
         place = before.split()[4].replace("\\040", " ")
         is_above = folder == Path(place) or Path(place) in folder.parents
-        # Of two at one place the later one is what is seen.
+        # Of two mounts at one path, the later one is visible.
         if is_above and len(place) >= longest:
             found, longest = after.split()[0], len(place)
     return found
@@ -183,7 +183,7 @@ def _partitions_in(folder: Path) -> int:
 
 
 def probe_limits() -> LimitFacts:
-    """Open files and memory."""
+    """Return the limits of open files and memory."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return LimitFacts(
         _UNLIMITED if soft == resource.RLIM_INFINITY else soft,
@@ -214,7 +214,7 @@ def _memory_limit_bytes() -> int:
 
 
 def probe_clock(broker_newest_ms: int | None) -> ClockFacts:
-    """The clocks; what a broker's records say is given."""
+    """Return the facts of the clocks; the newest time of the broker's records is an argument."""
     times = [time.monotonic_ns() for _ in range(1000)]
     return ClockFacts(
         time.time_ns() // 1_000_000,
@@ -225,18 +225,18 @@ def probe_clock(broker_newest_ms: int | None) -> ClockFacts:
 
 
 def _is_synchronized() -> bool | None:
-    """What the kernel says, whichever time service there is; None where it cannot be asked."""
+    """Return the kernel's answer, for any time service; None if the kernel cannot be queried."""
     try:
         ask = ctypes.CDLL(None).adjtimex
     except (OSError, AttributeError):
         return None  # not Linux
-    # All zero: nothing is changed, only told. The structure has some 200 bytes.
+    # All zero: the call changes nothing and only reads. The structure has some 200 bytes.
     state = int(ask(ctypes.create_string_buffer(_TIMEX_BYTES)))
     return None if state < 0 else state != _CLOCK_UNSYNCHRONIZED
 
 
 def probe_versions() -> VersionFacts:
-    """What is installed, without importing it."""
+    """Return the installed versions, without importing the packages."""
     spec = find_spec(_COMPILED_MODULE)
     is_compiled = spec is not None and not (spec.origin or "").endswith(".py")
     extras = {

@@ -1,7 +1,7 @@
-"""What the facts of `penstock doctor` mean, and what to do about it (pure).
+"""Judges the facts of `penstock doctor` and names remedies (pure).
 
-`fine` needs nobody. `note` is worth knowing and no fault: it does not change the exit code.
-`finding` is something that will hurt, with its remedy.
+`fine` needs no action. `note` is information, not a fault: it does not change the exit code.
+`finding` is a problem, with its remedy.
 """
 
 from collections.abc import Iterator
@@ -26,26 +26,26 @@ NOTE: Final = "note"
 FINDING: Final = "finding"
 
 SYNC_SLOW_MS: Final = 20.0
-"""Every acknowledged write waits that long: a rotating disk without a cache takes about ten."""
+"""Every acknowledged write waits this long. A rotating disk without a cache needs about ten."""
 SYNC_UNLIKELY_MS: Final = 0.02
-"""No device is that fast: the system says that it synced, and did not."""
+"""No device is this fast: the system reported a sync that it did not perform."""
 MEMORY_LOW_BYTES: Final = 268_435_456
-"""A broker needs some 60 MB, its clients' requests the rest."""
+"""A broker needs some 60 MB; its clients' requests need the rest."""
 CLOCK_AHEAD_MS_MAX: Final = 2_000
 EARLIEST_NOW_MS: Final = 1_735_689_600_000
-"""The beginning of 2025: a clock that says less was never set."""
+"""The beginning of 2025: an earlier clock was never set."""
 
 _NETWORK_FILESYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs", "afs", "virtiofs"}
 )
 _MEMORY_FILESYSTEMS: Final = frozenset({"tmpfs", "ramfs"})
 _LAYER_FILESYSTEMS: Final = frozenset({"overlay", "aufs"})
-_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 (named to find them)
+_WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 (only compared)
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One line of the result."""
+    """One line of the report."""
 
     check: str
     level: str
@@ -53,7 +53,7 @@ class Judgement:
     remedy: str = ""
 
     def document(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the judgement as a JSON document."""
         return {
             "check": self.check,
             "level": self.level,
@@ -63,7 +63,7 @@ class Judgement:
 
 
 def judge_port(facts: PortFacts) -> Judgement:
-    """Whether a broker can listen, or who does."""
+    """Judge whether a broker can listen on the port, or which process does."""
     where = f"{facts.host}:{facts.port}"
     if facts.answers_as_broker:
         return Judgement("port", FINE, f"a broker answers at {where}")
@@ -86,7 +86,7 @@ def judge_port(facts: PortFacts) -> Judgement:
 
 
 def judge_directory(facts: DirectoryFacts, settings: Settings) -> Iterator[Judgement]:
-    """Whether the data directory will do."""
+    """Judge whether the data directory is usable."""
     if settings.node.storage == "memory":
         yield Judgement("data", NOTE, "storage is memory: records are gone when the broker stops")
         return
@@ -189,7 +189,7 @@ def _judge_sync(sync_ms: float, flush_mode: str) -> Judgement:
 
 
 def judge_limits(facts: LimitFacts, settings: Settings) -> Iterator[Judgement]:
-    """Whether the system gives what the settings promise."""
+    """Judge whether the system's limits suffice for the settings."""
     wanted = DESCRIPTORS_RESERVED + FILES_OPEN_MAX + settings.listener.connections_max
     if facts.files_hard < wanted:
         yield Judgement(
@@ -224,7 +224,7 @@ def judge_limits(facts: LimitFacts, settings: Settings) -> Iterator[Judgement]:
 
 
 def judge_clock(facts: ClockFacts) -> Iterator[Judgement]:
-    """Whether times will make sense."""
+    """Judge whether the clocks are right."""
     if facts.now_ms < EARLIEST_NOW_MS:
         yield Judgement(
             "clock",
@@ -265,7 +265,7 @@ def _judge_drift(ahead_ms: int) -> Judgement:
 
 
 def judge_versions(facts: VersionFacts) -> Iterator[Judgement]:
-    """What is installed."""
+    """Judge the installed versions and extras."""
     yield Judgement("version", FINE, f"penstock {facts.penstock} on Python {facts.python}")
     if facts.is_compiled:
         yield Judgement("compiled", FINE, "the hot path is compiled")
@@ -286,7 +286,7 @@ def judge_versions(facts: VersionFacts) -> Iterator[Judgement]:
 
 
 def judge_cluster(facts: ClusterFacts) -> Iterator[Judgement]:
-    """What a client goes through: the bootstrap addresses, then those it is told to use."""
+    """Judge a client's path: first the bootstrap addresses, then the advertised addresses."""
     for one in facts.bootstrap:
         yield _judge_address("bootstrap", one, one.address)
     if not any(one.speaks_kafka for one in facts.bootstrap):

@@ -1,7 +1,7 @@
-"""What `penstock doctor` finds out over the network: a client's way to a cluster, step by step.
+"""Collects the network facts of `penstock doctor`: a client's path to a cluster, step by step.
 
-Each address is resolved, connected to and asked for its versions; then the cluster is asked for its
-brokers, and each address that clients are told to use goes through the same. It only reads.
+For each address it resolves the name, connects and requests the API versions. Then it requests the
+cluster's brokers and checks each advertised address in the same way. It only reads.
 """
 
 import socket
@@ -17,14 +17,14 @@ from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 
 MAX_TIMESTAMP = -3
-"""Asks ListOffsets for the newest record."""
+"""The ListOffsets timestamp that requests the newest record."""
 BROKERS_MAX = 64
-"""Of a larger cluster the first ones: they are set up alike."""
+"""In a larger cluster only the first ones are checked: their setup is alike."""
 _INTERNAL_PARTITIONS_MAX = 50
 
 
 def probe_address(address: Address, timeout_seconds: float) -> AddressFacts:
-    """Resolve, connect, and ask for versions and for the cluster's id."""
+    """Resolve, connect, and request the versions and the cluster's id."""
     try:
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -37,7 +37,7 @@ def probe_address(address: Address, timeout_seconds: float) -> AddressFacts:
     connection = BlockingConnection(opened, address, timeout_seconds=timeout_seconds)
     try:
         connection.negotiate()
-        # Asked twice: the first time this process makes what it speaks with, and that takes longer.
+        # Requested twice: the first request is slower, because this process builds its codecs.
         begun = time.monotonic()
         connection.negotiate()
         answer_ms = (time.monotonic() - begun) * 1000
@@ -52,7 +52,7 @@ def probe_address(address: Address, timeout_seconds: float) -> AddressFacts:
 
 
 def probe_cluster(bootstrap: Iterable[Address], timeout_seconds: float) -> ClusterFacts:
-    """Everything that a client comes to know."""
+    """Return all facts of the cluster that a client sees."""
     asked = tuple(bootstrap)
     seen = tuple(probe_address(one, timeout_seconds) for one in asked)
     good = [at for at, facts in zip(asked, seen, strict=True) if facts.speaks_kafka]
@@ -72,9 +72,9 @@ def probe_cluster(bootstrap: Iterable[Address], timeout_seconds: float) -> Clust
 
 
 def newest_time_of_broker(bootstrap: Iterable[Address], timeout_seconds: float) -> int | None:
-    """The newest time in records that brokers wrote themselves; None when there is none.
+    """Return the newest time in the brokers' own records; None without such records.
 
-    Answers carry no time, but brokers stamp what they write into their internal topics.
+    Responses contain no time, but brokers add timestamps to the records of internal topics.
     """
     try:
         with _open(list(bootstrap), timeout_seconds) as cluster:

@@ -1,8 +1,8 @@
-"""`penstock group`: look at groups, see how far behind they are, configure, move and delete them.
+"""`penstock group`: list and describe groups, show their lag, configure, reset and delete them.
 
-It works on classic groups and on groups of the consumer protocol, of any Kafka cluster. It joins no
-group. What moves or deletes a group needs one without members: the coordinator refuses it
-otherwise. Settings change while members are there.
+It works on classic groups and on groups of the consumer protocol, in any Kafka cluster. It joins no
+group. Resetting or deleting needs a group without members: otherwise the coordinator rejects it.
+Settings can change while the group has members.
 """
 
 import sys
@@ -49,7 +49,7 @@ _STATES: Final = (
 )
 _TYPES: Final = ("classic", "consumer", "share", "streams")
 _TYPES_THAT_COMMIT: Final = frozenset({"", "classic", "consumer"})
-"""Types whose members have partitions and commit offsets; an old broker tells no type."""
+"""Types whose members have partitions and commit offsets; an old broker reports no type."""
 
 
 @click.group(
@@ -277,7 +277,7 @@ def _is_wanted(one: ListedGroup, states: Sequence[str], types: Sequence[str]) ->
 
 
 def _chosen(groups: Groups, names: Sequence[str]) -> list[GroupDescription]:
-    """The groups a person named; without names all that consume topics."""
+    """Return the named groups; without names, all groups that consume topics."""
     if names:
         return [groups.describe(name) for name in names]
     found = (
@@ -285,13 +285,13 @@ def _chosen(groups: Groups, names: Sequence[str]) -> list[GroupDescription]:
         for one in groups.list_all()
         if one.group_type in _TYPES_THAT_COMMIT
     )
-    return [one for one in found if one is not None]  # some may have gone since they were listed
+    return [one for one in found if one is not None]  # some may have been deleted since the listing
 
 
 def _lag_of(
     cluster: Cluster, groups: Groups, found: Sequence[GroupDescription]
 ) -> dict[str, list[LagRow]]:
-    """The rows of each group; the ends of all their partitions are asked for at once."""
+    """Return the rows of each group; one request fetches the end offsets of all partitions."""
     committed = {one.group_id: groups.committed(one.group_id) for one in found}
     ends = end_offsets(
         cluster,
@@ -301,7 +301,7 @@ def _lag_of(
 
 
 def _rounds(watch_seconds: float | None, count: int | None) -> Iterator[int]:
-    """Once, or again and again with pauses between."""
+    """Yield once, or repeatedly with pauses."""
     if watch_seconds is None:
         yield 0
         return

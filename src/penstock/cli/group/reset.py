@@ -1,8 +1,8 @@
-"""`penstock group reset-offsets`: move what a group committed, by a plan that is shown first.
+"""`penstock group reset-offsets`: change a group's committed offsets, after showing a plan.
 
-Nothing is changed without `--execute`. The group must have no members, at the plan and at the
-commit: the coordinator checks the second. All partitions are committed in one request. The plan is
-made by `client.groups.offset_reset`, of what `client.groups.reset_facts` knows.
+Nothing is changed without `--execute`. The group must have no members at the plan and at the
+commit; the coordinator checks the latter. One request commits all partitions. `client.offset_reset`
+creates the plan from the facts of `client.reset_facts`.
 """
 
 from collections.abc import Sequence
@@ -119,7 +119,7 @@ def reset_offsets(
     _print(name, changes, executed=execute, export=export, as_json=as_json)
 
 
-# --- What is asked for ---
+# --- The request ---
 
 
 def _only_one(scenarios: Sequence[Scenario]) -> Scenario:
@@ -137,7 +137,7 @@ def _check_scope(scenario: Scenario, topics: Sequence[str], *, all_topics: bool)
 
 
 def _at_time(text: str) -> Scenario:
-    """A bare number is milliseconds here: there is --to-offset for offsets."""
+    """Parse a time; a bare number is milliseconds, because offsets have --to-offset."""
     with blamed_on("--to-timestamp"):
         start = parse_start(text)
         if start.kind not in {AT_TIMESTAMP, AT_OFFSET}:
@@ -157,7 +157,7 @@ def _of_file(path: str, group_id: str) -> Scenario:
 
 
 def _parse_topic(text: str) -> tuple[str, list[int]]:
-    """`orders` or `orders:0,2`; a topic's name has no colon."""
+    """Parse `orders` or `orders:0,2`; a topic's name has no colon."""
     name, found, numbers = text.partition(":")
     parts = numbers.split(",")
     if not name or (found and not all(part.isdecimal() for part in parts)):
@@ -167,13 +167,13 @@ def _parse_topic(text: str) -> tuple[str, list[int]]:
     return name, [int(part) for part in parts] if found else []
 
 
-# --- What is known ---
+# --- The facts ---
 
 
 def _places(
     cluster: Cluster, scenario: Scenario, topics: Sequence[str]
 ) -> list[TopicPartition] | None:
-    """The partitions that were named; None for all that the group committed."""
+    """Return the named partitions; None for all partitions with a committed offset."""
     if scenario.kind == offset_reset.FROM_FILE:
         return list(scenario.offsets)
     if not topics:
@@ -185,7 +185,7 @@ def _places(
     ]
 
 
-# --- What is shown ---
+# --- The output ---
 
 
 def _print(

@@ -1,6 +1,6 @@
-"""Groups as JSON documents, and those documents as tables: both say the same (no IO but print).
+"""Groups as JSON documents, and the same documents as tables (no IO but print).
 
-Fields of the documents are part of the interface and only ever grow.
+Fields of the documents are part of the interface: fields are added, never removed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _REBALANCING: Final = frozenset(
 
 
 def listed_document(one: ListedGroup) -> Document:
-    """One group of the list."""
+    """Return one group of the list as a document."""
     return {
         "group": one.group_id,
         "type": one.group_type or None,
@@ -40,7 +40,7 @@ def group_document(
     *,
     with_members: bool,
 ) -> Document:
-    """All of a group, without the parts that were not asked for."""
+    """Return a group as a document, with only the requested parts."""
     document: Document = {
         "group": found.group_id,
         "type": found.group_type,
@@ -67,7 +67,7 @@ def group_document(
 
 
 def lag_document(rows_by_group: Mapping[str, Sequence[LagRow]]) -> Document:
-    """The lag of several groups."""
+    """Return the lag of several groups as a document."""
     return {
         "lag": sum(map(total_lag, rows_by_group.values())),
         "groups": [
@@ -82,7 +82,7 @@ def lag_document(rows_by_group: Mapping[str, Sequence[LagRow]]) -> Document:
 
 
 def remark_on(found: GroupDescription) -> str:
-    """What a person should know before believing the tables; often nothing."""
+    """Return a warning about the tables; often empty."""
     if found.state == EMPTY:
         return f"group {found.group_id} has no members now."
     if found.state in _REBALANCING:
@@ -91,7 +91,7 @@ def remark_on(found: GroupDescription) -> str:
 
 
 def print_group(document: Document) -> None:
-    """A group as a line and tables."""
+    """Print a group as a line and tables."""
     place = document["coordinator"]
     count = document["member_count"]
     click.echo(
@@ -112,7 +112,7 @@ def print_group(document: Document) -> None:
 
 
 def print_lag(rows_by_group: Mapping[str, Sequence[LagRow]]) -> None:
-    """One table over all groups and the sum."""
+    """Print one table of all groups and the sum."""
     cells = [
         [name, *_offset_cells(_row_document(row))]
         for name, rows in rows_by_group.items()
@@ -124,7 +124,7 @@ def print_lag(rows_by_group: Mapping[str, Sequence[LagRow]]) -> None:
 
 
 def lag_line(rows_by_group: Mapping[str, Sequence[LagRow]]) -> str:
-    """The sum in words."""
+    """Return the sum as a sentence."""
     count = len(rows_by_group)
     total = sum(map(total_lag, rows_by_group.values()))
     return f"total lag {total} in {count} group{'' if count == 1 else 's'}"
@@ -157,7 +157,7 @@ def _print_members(members: Sequence[Document]) -> None:
 
 
 def _ranges(assigned: Sequence[Document] | None) -> str | None:
-    """`orders:0,1 payments:2`."""
+    """Return the partitions as `orders:0,1 payments:2`."""
     if not assigned:
         return None
     topics: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
-"""`penstock log`: look into the files of a log, without a broker.
+"""`penstock log`: inspect the files of a log, without a broker.
 
-`dump` reads a segment or an index, checks it and shows it. It works on a copy as well as on the
-files of a running broker (whose last batch may then be half written), and writes nothing.
+`dump` reads, checks and prints a segment or an index. It works on a copy and on the files of a
+running broker, whose last batch may be half written. It writes nothing.
 """
 
 import os
@@ -107,7 +107,7 @@ def _base_offset(path: str) -> int:
 
 
 class _Tally:
-    """What was found in one file."""
+    """The counts of one file."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,17 +1,17 @@
-"""Reads log files for `penstock log dump`: every batch checked, every damage told (pure).
+"""Reads log files for `penstock log dump`: checks every batch, reports all damage (pure).
 
-Works on Kafka's file formats alone, byte by byte, and trusts nothing of the engine that wrote them:
-a tool that finds damage must not share the eyes of what it looks at. It never changes a file.
+It parses Kafka's file formats byte by byte and uses no code of the storage engine: a tool that
+finds damage must not repeat the engine's bugs. It never changes a file.
 
     NAME.log         batches, one after another
     NAME.index       entries of 8 bytes: offset - NAME (int32), position in the log (int32)
     NAME.timeindex   entries of 12 bytes: timestamp (int64), offset - NAME (int32)
 
-A batch whose checksum is wrong is told and skipped, because its length still says where the next
-one is. An impossible length, another magic or a batch that runs past the end of the file ends the
-walk: nothing after it can be found again. A broker keeps index files at their full size while it
-writes, filled with zeros, and a log file somewhat longer than its batches; zeros at the end are
-therefore no damage, in a log file up to `_ROOM_BYTES_MAX`.
+A batch with a wrong checksum is reported and skipped, because its length still leads to the next
+batch. An impossible length, another magic or a batch that extends past the end of the file ends the
+walk, because later batches cannot be found. While a broker writes, its index files have their full
+size, filled with zeros, and a log file is longer than its batches. Therefore zeros at the end are
+not damage, in a log file up to `_ROOM_BYTES_MAX`.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,21 +26,21 @@ from penstock.records.builder import read_records
 from penstock.records.record import Record
 
 ReadAt = Callable[[int, int], bytes]
-"""Bytes of the file: position and count; fewer only at its end."""
+"""Returns bytes of the file, by position and count; fewer only at the end of the file."""
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
 
 _BLOCK_BYTES: Final = 4_096
-"""Room ends with a block."""
+"""The preallocated space ends at a block boundary."""
 _ROOM_BYTES_MAX: Final = 65_536 + _BLOCK_BYTES
-"""Zeros behind the last batch of a file that a broker writes to, or wrote to when it was killed: a
-step of 64 KiB and a block. More of them may be records that are lost."""
+"""The most zeros behind the last batch of a file that a broker writes, or wrote until it was
+killed: a step of 64 KiB and a block. More zeros may be lost records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that is whole and whose checksum is right."""
+    """A complete batch with a correct checksum."""
 
     position: int
     header: BatchHeader
@@ -57,14 +57,14 @@ class IndexEntry:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Something that must not be in such a file."""
+    """Invalid data in a file."""
 
     position: int
     reason: str
 
 
 def walk_segment(read_at: ReadAt, size_bytes: int) -> Iterator[Batch | Damage]:
-    """Every batch of a segment, and every damage, in the order of the file."""
+    """Yield every batch of a segment and all damage, in file order."""
     position = 0
     next_offset = -1
     while position < size_bytes:
@@ -114,7 +114,7 @@ def _checked_batch(data: bytes, position: int, header: BatchHeader) -> Batch | D
 
 
 def walk_offset_index(data: bytes, base_offset: int) -> Iterator[IndexEntry | Damage]:
-    """Every entry of an offset index."""
+    """Yield every entry of an offset index."""
     last: tuple[int, int] | None = None
     for at, (relative_offset, position) in _entries(_OFFSET_ENTRY, data):
         if last is not None and (relative_offset <= last[0] or position <= last[1]):
@@ -125,7 +125,7 @@ def walk_offset_index(data: bytes, base_offset: int) -> Iterator[IndexEntry | Da
 
 
 def walk_time_index(data: bytes, base_offset: int) -> Iterator[IndexEntry | Damage]:
-    """Every entry of a time index."""
+    """Yield every entry of a time index."""
     last: tuple[int, int] | None = None
     for at, (timestamp_ms, relative_offset) in _entries(_TIME_ENTRY, data):
         entry = (timestamp_ms, relative_offset)
@@ -137,10 +137,10 @@ def walk_time_index(data: bytes, base_offset: int) -> Iterator[IndexEntry | Dama
 
 
 def _entries(layout_of_entry: Struct, data: bytes) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Position and fields of each entry, without the zeros that fill the file's end."""
+    """Yield position and fields of each entry, without the zeros that fill the file's end."""
     size = layout_of_entry.size
     used = len(data.rstrip(b"\0"))
-    # The first entry may be all zeros itself only when nothing follows it: then it tells nothing.
+    # If the first entry is all zeros and nothing follows, it has no information.
     count = min(-(-used // size), len(data) // size)
     for at in range(0, count * size, size):
         first, second = layout_of_entry.unpack_from(data, at)

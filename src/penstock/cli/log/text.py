@@ -7,7 +7,7 @@ from penstock.records.record import Record
 
 
 def batch_document(found: Batch) -> dict[str, object]:
-    """A batch for JSON."""
+    """Return a batch as a JSON document."""
     header = found.header
     return {
         "type": "batch",
@@ -31,7 +31,7 @@ def batch_document(found: Batch) -> dict[str, object]:
 
 
 def batch_line(found: Batch) -> str:
-    """A batch on one line."""
+    """Return a batch as one line."""
     header = found.header
     words = [
         f"batch at {found.position}: offsets {header.base_offset}-{header.last_offset}",
@@ -54,7 +54,7 @@ def batch_line(found: Batch) -> str:
 
 
 def record_document(record: Record) -> dict[str, object]:
-    """A record for JSON."""
+    """Return a record as a JSON document."""
     return {
         "type": "record",
         "offset": record.offset,
@@ -68,7 +68,7 @@ def record_document(record: Record) -> dict[str, object]:
 
 
 def record_line(record: Record) -> str:
-    """A record on one line."""
+    """Return a record as one line."""
     words = [f"  {record.offset}", timestamp_text(record.timestamp_ms)]
     if record.key is not None:
         words.append(f"key {_readable(record.key)}")
@@ -87,11 +87,11 @@ def _control_name(found: Batch) -> str | None:
     if not found.header.is_control:
         return None
     key = found.records[0].key if found.records else None
-    # A version of two bytes, then the type in two more.
+    # Two bytes of version, then two bytes of type.
     return {b"\x00\x00": "abort", b"\x00\x01": "commit"}.get((key or b"")[2:4], "control")
 
 
 def _readable(data: bytes) -> str:
-    """Text as it is when it can be printed, else with escapes, so that no terminal is upset."""
+    """Return printable text unchanged, other text with escapes, to protect the terminal."""
     text = data.decode(errors="backslashreplace")
     return text if text.isprintable() else ascii(text)[1:-1]

@@ -1,6 +1,6 @@
-"""`penstock table backfill` and `care`: what is done to a table besides its pipeline.
+"""`penstock table backfill` and `care`: work on a table outside its pipeline.
 
-Both may be run while the pipeline runs.
+Both can run while the pipeline runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.spark.tables.run.backfill import BackfillDone
 
 _NAMES: Final = {"starting": "--from", "ending": "--to"}
-"""By how the options of the source begin."""
+"""By the prefix of the source's options."""
 _OPTION: Final = re.compile(r"\b(starting|ending)(?:Offsets|Timestamp|OffsetsByTimestamp)\b")
 
 
@@ -116,7 +116,7 @@ def backfill(
 
 
 def backfill_line(done: BackfillDone) -> str:
-    """How far a backfill is."""
+    """Return the progress of a backfill as a line."""
     return (
         f"{done.pipeline}  commit {done.commits:,} of {done.portions:,}  "
         f"{count_text(done.records, 'record')}  {count_text(done.rows, 'row')}  "
@@ -126,7 +126,7 @@ def backfill_line(done: BackfillDone) -> str:
 
 @contextmanager
 def words_blamed() -> Iterator[None]:
-    """The source calls both positions options of its own; a person knows them by ours."""
+    """Rename the source's options in errors to the options of the command line."""
     from penstock.spark.errors import OptionError
 
     try:
@@ -141,7 +141,7 @@ def words_blamed() -> Iterator[None]:
 
 
 def position_word(text: str, option: str = "--from") -> str:
-    """A position in the words of a backfill: a time is milliseconds there."""
+    """Return a position in the format of a backfill, where a time is milliseconds."""
     if text.startswith("{"):
         return text
     if text.lstrip("-").isdecimal():

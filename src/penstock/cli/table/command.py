@@ -1,8 +1,8 @@
-"""`penstock table`: topics into Iceberg and Delta tables; check a pipeline, run it, look after it.
+"""`penstock table`: topics into Iceberg and Delta tables; check, run and maintain a pipeline.
 
-FILE is a pipeline: a TOML file, or a Python file with a function that `@pipeline` decorates. What
-these commands do is in `penstock.spark`; they print it. Spark and the formats are imported when a
-command runs, so that `--help` and every other command of Penstock do without them.
+FILE is a pipeline: a TOML file, or a Python file with a function that `@pipeline` decorates.
+`penstock.spark` implements these commands; this folder prints the results. Spark and the formats
+are imported when a command runs, so `--help` and all other commands of Penstock do not need them.
 """
 
 import click

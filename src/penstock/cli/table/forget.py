@@ -1,4 +1,4 @@
-"""`penstock table forget`: let a table forget a pipeline or a backfill."""
+"""`penstock table forget`: remove a pipeline or a backfill from a table's state."""
 
 import click
 

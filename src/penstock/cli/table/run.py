@@ -1,9 +1,9 @@
-"""`penstock table run`: a pipeline in this process, until it is done or somebody presses Ctrl-C.
+"""`penstock table run`: run a pipeline in this process, until it is done or Ctrl-C.
 
-The first Ctrl-C, or a SIGTERM, stops the query: what was not committed is read again by the next
-run. While Spark starts there is nothing to wait for, and the start is given up. The second one ends
-the process at once, which is as safe and leaves files that nobody refers to. All these ends but the
-last count as done: it is how a pipeline that goes on for ever ends.
+The first Ctrl-C or SIGTERM stops the query; the next run reads uncommitted records again. While
+Spark starts, it cancels the start immediately. The second signal ends the process at once, which is
+equally safe but leaves unreferenced files. All these ends except the last count as success: a
+continuous pipeline ends only this way.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
 
 
 class StopSignals:
-    """Sets an event on Ctrl-C and SIGTERM; the second time the process ends.
+    """Sets an event on Ctrl-C and SIGTERM; the second signal ends the process.
 
-    Until `runs` is called, the first one also interrupts what is going on; that is no error.
+    Until `runs` is called, the first signal also interrupts the current work; this is not an error.
     """
 
     def __init__(self) -> None:
         self.stop = Event()
         self.was_interrupted = False
-        """Something was given up in the middle: it had not begun to run."""
+        """Whether the work was interrupted before the pipeline ran."""
         self._told: Callable[[], None] | None = None
         self._before: dict[int, Any] = {}
 
     def arm(self) -> None:
-        """Take the signals, again after a Spark session has taken one of them."""
+        """Install the signal handlers, again after a Spark session has replaced one of them."""
         for number in (signal.SIGINT, signal.SIGTERM):
             before = signal.signal(number, self._on_signal)
             self._before.setdefault(number, before)
 
     def runs(self, told: Callable[[], None]) -> None:
-        """From now on a signal waits for the pipeline to stop, and tells of it: in its handler."""
+        """Let later signals wait for the pipeline to stop; the handler calls `told`."""
         self.arm()
         self._told = told
 
@@ -69,7 +69,7 @@ class StopSignals:
     ) -> bool:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        # Not only ours: a session that has just started has a handler of its own for Ctrl-C.
+        # The interrupt may not be ours: a new session has its own handler for Ctrl-C.
         self.was_interrupted = kind is KeyboardInterrupt
         return self.was_interrupted
 

@@ -1,8 +1,8 @@
-"""Options of commands that start Spark: where it runs, its settings, and where its own words go.
+"""Options of commands that start Spark: its master, its settings, and its log file.
 
-On a terminal Spark's messages would be written into the middle of the view, so they go to a file:
-the one that is named, or a temporary one that is removed unless the command fails. Elsewhere they
-stay on standard error, where a service manager expects them.
+On a terminal Spark's messages would disturb the view, so they go to a file: the named one, or a
+temporary one that is deleted unless the command fails. Otherwise they stay on standard error, where
+a service manager expects them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class SparkWish(NamedTuple):
-    """What a person says of Spark."""
+    """The user's options for Spark."""
 
     master: str | None
     settings: Sequence[str]
@@ -35,7 +35,7 @@ class SparkWish(NamedTuple):
 
 
 def spark_options(command: Command) -> Command:
-    """`--master`, `--conf` and `--spark-log`."""
+    """Add `--master`, `--conf` and `--spark-log`."""
     log = click.option(
         "--spark-log",
         "log",
@@ -56,7 +56,7 @@ def spark_options(command: Command) -> Command:
 
 @contextmanager
 def chosen_session(wish: SparkWish) -> Iterator[SessionChoice]:
-    """The choice for this command; when it fails, where Spark's messages are is told."""
+    """Yield the session choice of this command; if the command fails, report the log's path."""
     conf = parse_settings(wish.settings)
     with extras_named():
         from penstock.spark.pipeline_runs import SessionChoice
@@ -76,7 +76,7 @@ def chosen_session(wish: SparkWish) -> Iterator[SessionChoice]:
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, str]:
-    """The settings of Spark by name."""
+    """Return Spark's settings by name."""
     found = {}
     for text in settings:
         name, equals, value = text.partition("=")
@@ -87,7 +87,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, str]:
 
 
 def _writable(log: str) -> Path:
-    """Told before Spark is started, and not by it."""
+    """Return the log's path; report an unwritable log before Spark starts."""
     path = Path(log)
     try:
         with path.open("ab"):

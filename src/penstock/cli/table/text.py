@@ -1,6 +1,6 @@
-"""Pipelines as JSON documents and as text: both say the same (no IO but print).
+"""Pipelines as JSON documents, and the same content as text (no IO but print).
 
-Fields of the documents are part of the interface and only ever grow.
+Fields of the documents are part of the interface: fields are added, never removed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BEFORE_FUNCTION: Final = " before the function; Spark is not started for a chec
 
 
 def check_document(report: CheckReport) -> Document:
-    """The whole report."""
+    """Return the whole report as a document."""
     sample = report.sample
     return {
         "ok": report.is_good,
@@ -68,7 +68,7 @@ def _sample_document(sample: Sample) -> Document:
 
 
 def print_check(report: CheckReport, row_count_max: int) -> None:
-    """Each step on a line, then rows and rejects of the sample."""
+    """Print each step on a line, then rows and rejects of the sample."""
     width = max(len(one.name) for one in report.checks)
     for one in report.checks:
         click.echo(f"{one.outcome.value:<8}{one.name:<{width}}  {one.text}")
@@ -107,7 +107,7 @@ def _cell(value: object) -> str | None:
 
 
 def _moment(value: datetime) -> str:
-    """As times are shown everywhere: the zone is UTC's, or there is none."""
+    """Return a time in the common format; its zone is UTC or missing."""
     spec = "microseconds" if value.microsecond % 1000 else "milliseconds"
     return value.isoformat(timespec=spec).replace("+00:00", "Z")
 
@@ -128,12 +128,12 @@ def _json_cell(value: object) -> object:
 
 
 def status_document(status: TableStatus) -> Document:
-    """All that is known of the table."""
+    """Return the status of the table as a document."""
     facts = status.facts
     return {
         "table": status.table,
         "format": status.format,
-        # Of Iceberg it is beyond the numbers that every reader of JSON keeps exactly.
+        # Iceberg's version exceeds the integers that every JSON reader keeps exactly.
         "version": str(facts.version),
         "rows": facts.row_count,
         "files": facts.file_count,
@@ -187,7 +187,7 @@ def _pipeline_document(one: PipelineStatus) -> Document:
 
 
 def print_status(status: TableStatus, *, every_partition: bool) -> None:
-    """The table in a few lines, then each pipeline."""
+    """Print the table in a few lines, then each pipeline."""
     facts = status.facts
     age = "-" if status.freshness_ms is None else f"{duration_text(status.freshness_ms)} ago"
     bad = "-" if status.bad_record_count is None else f"{status.bad_record_count:,}"
@@ -210,14 +210,14 @@ def print_status(status: TableStatus, *, every_partition: bool) -> None:
     names = {one.name for one in status.pipelines}
     for one in status.pipelines:
         if one.owner in names - {one.name}:
-            continue  # shown with the pipeline that it is for
+            continue  # shown with its pipeline
         click.echo("")
         _print_pipeline(one, status.now_ms, every_partition=every_partition)
         _print_helpers([two for two in status.pipelines if two.owner == one.name != two.name])
 
 
 def _print_helpers(helpers: Sequence[PipelineStatus]) -> None:
-    """What was done for a pipeline besides, under names of its own."""
+    """Print the replays and backfills of a pipeline, which have their own names."""
     for word in ("replay", "backfill"):
         commits = [one.sequence for one in helpers if one.kind == word]
         if commits:
@@ -268,7 +268,7 @@ def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) 
 
 
 def _print_losses(one: PipelineStatus) -> None:
-    """Offsets that are not in the table, the newest losses first."""
+    """Print offsets that are missing in the table, the newest losses first."""
     if not one.lost_count:
         return
     click.echo(
@@ -289,7 +289,7 @@ def _topic_cells(one: PipelineStatus, topic: str) -> Sequence[object]:
 
 
 def bad_record_document(one: BadRecord, *, is_whole: bool) -> Document:
-    """One bad record, with its bytes when it was read whole."""
+    """Return one bad record as a document, with its bytes if it was read whole."""
     document: Document = {
         "topic": one.topic,
         "partition": one.partition,
@@ -310,7 +310,7 @@ def bad_record_document(one: BadRecord, *, is_whole: bool) -> Document:
 
 
 def print_bad_records(records: Sequence[BadRecord]) -> None:
-    """A line for each; with its pipeline when there are several."""
+    """Print a line for each record, with its pipeline if there are several."""
     is_shared = len({one.owner for one in records}) > 1
     rows = [
         [
@@ -330,7 +330,7 @@ def print_bad_records(records: Sequence[BadRecord]) -> None:
 
 
 def print_bad_record(one: BadRecord) -> None:
-    """One attempt, a line for each part."""
+    """Print one attempt, a line for each part."""
     moment = "-" if one.timestamp_ms is None else timestamp_text(one.timestamp_ms)
     click.echo(f"{one.topic}-{one.partition} at offset {one.offset}, {moment}")
     click.echo(f"attempt {one.attempt} by {one.pipeline}: {one.error_class}: {one.message}")

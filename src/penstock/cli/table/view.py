@@ -1,7 +1,7 @@
-"""A running pipeline on a terminal, or as lines where nobody looks: thin drawing, no decisions.
+"""A running pipeline on a terminal, or as lines elsewhere: only drawing, no decisions.
 
-Everything is on standard error. What is shown comes from `inspection.run_view`, which is pure. It
-may be told of events from any thread.
+All output goes to standard error. The content is from `spark.tables.run_view`, which is pure. Any
+thread can report events.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ class LineView:
         self._lock = Lock()
 
     def started(self, mode: str, reasons: Sequence[str]) -> None:
-        """The query runs."""
+        """Show that the query runs."""
         with self._lock:
             note(self._view.started(mode, reasons))
 
     def stopping(self) -> None:
-        """Somebody said stop: called by a signal, so without a lock and past all buffers."""
+        """Show that the pipeline stops. A signal handler calls it: no lock, no buffers."""
         self._view.is_stopping = True
         os.write(sys.stderr.fileno(), b"stopping\n")
 
     def batch_done(self, event: BatchDone) -> None:
-        """After each batch."""
+        """Show a finished batch."""
         with self._lock:
             self._view.batch_done(event)
             note(self._view.batch_line(event))
 
     def care_done(self, event: CareDone) -> None:
-        """After each care of the table."""
+        """Show finished maintenance of the table."""
         with self._lock:
             self._view.care_done(event, self._clock.now_ms())
             _note(self._view.care_line(event))
 
     def broker_seen(self, lags: Mapping[str, int]) -> None:
-        """A broker answers."""
+        """Show that a broker answers."""
         with self._lock:
             _note(self._view.broker_seen(lags, self._clock.now_ms()))
 
     def broker_away(self, problem: str) -> None:
-        """No broker answers."""
+        """Show that no broker answers."""
         with self._lock:
             _note(self._view.broker_away(problem, self._clock.now_ms()))
 
@@ -80,31 +80,31 @@ class ScreenView:
         self._lock = Lock()
 
     def started(self, mode: str, reasons: Sequence[str]) -> None:
-        """The query runs."""
+        """Show that the query runs."""
         with self._lock:
             self._view.started(mode, reasons)
 
     def stopping(self) -> None:
-        """Somebody said stop: called by a signal, so without a lock."""
+        """Show that the pipeline stops. A signal handler calls it, so it uses no lock."""
         self._view.is_stopping = True
 
     def batch_done(self, event: BatchDone) -> None:
-        """After each batch."""
+        """Show a finished batch."""
         with self._lock:
             self._view.batch_done(event)
 
     def care_done(self, event: CareDone) -> None:
-        """After each care of the table."""
+        """Show finished maintenance of the table."""
         with self._lock:
             self._view.care_done(event, self._clock.now_ms())
 
     def broker_seen(self, lags: Mapping[str, int]) -> None:
-        """A broker answers."""
+        """Show that a broker answers."""
         with self._lock:
             self._view.broker_seen(lags, self._clock.now_ms())
 
     def broker_away(self, problem: str) -> None:
-        """No broker answers."""
+        """Show that no broker answers."""
         with self._lock:
             self._view.broker_away(problem, self._clock.now_ms())
 
@@ -117,14 +117,14 @@ class ScreenView:
             table = Table(show_header=False, box=None)
             for label, text in self._view.fields(self._clock.now_ms()):
                 table.add_row(Text(label, style="bold"), Text(text))
-            # Not the title of the table: that would be as narrow as the table is.
+            # Not the table's title: it would be limited to the table's width.
             title = Text(self._view.title, style="italic")
         return Group(title, table, Text("Ctrl-C stops", style="dim"))
 
 
 @contextmanager
 def shown(view: RunView, clock: Clock) -> Iterator[LineView | ScreenView]:
-    """The view for this standard error, drawn until the end of the block."""
+    """Yield the view for this standard error, drawn until the end of the block."""
     if not is_live():
         yield LineView(view, clock)
         return
@@ -132,7 +132,7 @@ def shown(view: RunView, clock: Clock) -> Iterator[LineView | ScreenView]:
     from rich.live import Live
 
     screen = ScreenView(view, clock)
-    # A descriptor of its own: while Spark starts, the standard one belongs to Spark's log.
+    # A separate descriptor: while Spark starts, standard error belongs to Spark's log.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
         console = Console(file=terminal)
         with Live(screen, console=console, refresh_per_second=REFRESHES_PER_SECOND):

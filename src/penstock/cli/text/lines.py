@@ -1,7 +1,7 @@
-"""Lines of a file or of standard input, in bursts: what is there now is handed on now.
+"""Reads lines of a file or of standard input in bursts, without waiting for more input.
 
-A burst ends when nothing more can be read without waiting, or when it is large. So lines that come
-slowly through a pipe are sent at once, and a large file is sent in large batches, without a timer.
+A burst ends when a read would block, or when the burst is large. So lines from a slow pipe are sent
+at once, and a large file is sent in large batches, without a timer.
 """
 
 import os
@@ -13,7 +13,7 @@ from penstock.core.errors import InvalidRequestError
 from penstock.core.limits import FRAME_BYTES_MAX
 
 BURST_BYTES_MAX: Final = 524_288
-"""As much as `TopicWriter` puts into one batch."""
+"""The size of one batch of `TopicWriter`."""
 
 LINE_BYTES_MAX: Final = FRAME_BYTES_MAX - 65_536
 """A record must fit into one request, with its batch, its headers and the names of both."""
@@ -22,9 +22,9 @@ _READ_BYTES: Final = 131_072
 
 
 def bursts_of_lines(descriptor: int) -> Iterator[list[bytes]]:
-    """Lists of lines without their newlines; the last line needs none.
+    """Yield lists of lines without their newlines; the last line needs no newline.
 
-    A line is joined once, when its end has come, so a long one costs time by its length alone.
+    A line is joined once, at its end, so the time for a long line is linear in its length.
     """
     parts: list[bytes] = []
     size_bytes = 0
@@ -51,7 +51,7 @@ def bursts_of_lines(descriptor: int) -> Iterator[list[bytes]]:
 
 
 def _read_burst(descriptor: int) -> bytes:
-    """What can be read without waiting, but at least something; nothing at the end."""
+    """Read at least one byte, and more without blocking; return empty bytes at the end."""
     parts = [os.read(descriptor, _READ_BYTES)]
     size = len(parts[0])
     while parts[-1] and size < BURST_BYTES_MAX and select.select([descriptor], [], [], 0)[0]:

@@ -1,8 +1,8 @@
-"""Failures of a pipeline in the words of its file: the file, the key, the reason and the remedy.
+"""Errors of a pipeline, reported with its file, the key, the reason and the remedy.
 
-What is below speaks of options of a source and of the client; whoever wrote a definition knows its
-keys. A wrong setting ends a command with the exit code for wrong settings. Spark's own modules are
-loaded when something failed, not before.
+Lower layers name options of a source and of the client, but the author of a definition knows its
+keys. A wrong setting ends a command with the exit code for wrong settings. Spark's modules are
+imported only after a failure.
 """
 
 from collections.abc import Iterator
@@ -12,12 +12,12 @@ from penstock.core.errors import BrokerUnreachableError, ConfigError, PenstockEr
 
 
 class PipelineBrokerError(BrokerUnreachableError):
-    """None of the brokers of a definition answers."""
+    """No broker of a definition answers."""
 
 
 @contextmanager
 def told_of(file: str) -> Iterator[None]:
-    """Inside, errors name this file and its keys."""
+    """Add this file and its keys to errors inside the block."""
     try:
         yield
     except BrokerUnreachableError as error:

@@ -1,8 +1,8 @@
 """Records as text: lines of input to records, records to lines or JSON (pure).
 
-A value is bytes and stays bytes: input is split at newlines and nothing is decoded; output writes
-the bytes as they are. JSON has only text, so a key, value or header that is not UTF-8 is null
-there and a second field with `_base64` behind its name holds it.
+A value is bytes and stays bytes: input is split at newlines and not decoded; output writes the
+bytes unchanged. JSON has only text. A key, value or header that is not UTF-8 is null in JSON, and a
+second field with the suffix `_base64` contains it.
 """
 
 import base64
@@ -15,18 +15,18 @@ from penstock.client.records.topic_reader import ReadRecord
 from penstock.core.errors import InvalidRequestError
 
 PARTS: Final = ("partition", "offset", "timestamp", "key", "headers", "value")
-"""What a line of output can show of a record."""
+"""The parts of a record that an output line can contain."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """How a line of input becomes a record."""
+    """The format of an input line."""
 
     key_separator: bytes | None = None
     null_marker: bytes | None = None
 
     def parse(self, line: bytes, line_number: int) -> tuple[bytes | None, bytes | None]:
-        """The key and the value of one line without its newline."""
+        """Return the key and the value of one line without its newline."""
         key: bytes | None = None
         value: bytes | None = line
         if self.key_separator is not None:
@@ -46,7 +46,7 @@ class LineFormat:
 
 
 def parse_parts(text: str) -> tuple[str, ...]:
-    """The parts of a line that `key,value` names."""
+    """Return the parts of a list such as `key,value`."""
     parts = tuple(part.strip() for part in text.split(","))
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
@@ -57,7 +57,7 @@ def parse_parts(text: str) -> tuple[str, ...]:
 
 
 def parse_headers(texts: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
-    """Headers from `name=value` words."""
+    """Return the headers of `name=value` arguments."""
     headers = []
     for text in texts:
         name, found, value = text.partition("=")
@@ -68,7 +68,7 @@ def parse_headers(texts: Sequence[str]) -> tuple[tuple[str, bytes], ...]:
 
 
 def timestamp_text(timestamp_ms: int) -> str:
-    """A time as ISO 8601 in UTC; what no calendar has is shown as its number."""
+    """Return a time as ISO 8601 in UTC; a time outside the calendar as a number."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -79,7 +79,7 @@ def timestamp_text(timestamp_ms: int) -> str:
 
 
 def line_of(record: ReadRecord, parts: Sequence[str]) -> bytes:
-    """The chosen parts of a record, with tabs between them and a newline behind."""
+    """Return the chosen parts of a record, separated by tabs, with a newline at the end."""
     return b"\t".join(_part(record, part) for part in parts) + b"\n"
 
 
@@ -96,7 +96,7 @@ def _part(record: ReadRecord, part: str) -> bytes:
 
 
 def document_of(record: ReadRecord) -> dict[str, object]:
-    """A record for JSON."""
+    """Return a record as a JSON document."""
     return {
         "topic": record.topic,
         "partition": record.partition,
@@ -111,7 +111,7 @@ def document_of(record: ReadRecord) -> dict[str, object]:
 
 
 def bytes_fields(name: str, value: bytes | None) -> dict[str, object]:
-    """Text under its own name, or null and base64 beside it."""
+    """Return text under its own name, or null and a base64 field."""
     if value is None:
         return {name: None}
     try:

@@ -1,7 +1,8 @@
 """Settings of topics and groups on the command line: NAME=VALUE in, documents and tables out.
 
-What `penstock topic` and `penstock group` share, so that both take and show settings in the same
-words. Fields of the documents are part of the interface and only ever grow. It knows no broker.
+`penstock topic` and `penstock group` share it, so both accept and show settings in the same format.
+Fields of the documents are part of the interface: fields are added, never removed. It connects to
+no broker.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from penstock.protocol.messages.describe_configs import DescribeConfigsResourceR
 
 
 def parse_settings(texts: Sequence[str], where: str) -> dict[str, str]:
-    """Each NAME=VALUE; `where` is the option or argument that a mistake is blamed on."""
+    """Parse each NAME=VALUE; `where` is the option or argument for error messages."""
     settings = {}
     for text in texts:
         name, found, value = text.partition("=")
@@ -26,7 +27,7 @@ def parse_settings(texts: Sequence[str], where: str) -> dict[str, str]:
 
 
 def parse_edits(settings: Sequence[str], deleted: Sequence[str]) -> dict[str, str | None]:
-    """What is to change: values, and None for what goes back to its default."""
+    """Return the changes: values, and None for settings that return to their default."""
     edits: dict[str, str | None] = {**parse_settings(settings, "SETTINGS")}
     for name in deleted:
         if name in edits:
@@ -38,13 +39,13 @@ def parse_edits(settings: Sequence[str], deleted: Sequence[str]) -> dict[str, st
 
 
 def changed_line(name: str, edits: Mapping[str, str | None]) -> str:
-    """That settings have changed."""
+    """Return a line that reports the changed settings."""
     count = len(edits)
     return f"{name}: {count} setting{'' if count == 1 else 's'} changed"
 
 
 def setting_documents(configs: Iterable[DescribeConfigsResourceResult]) -> list[dict[str, Any]]:
-    """Every setting with its value and where that comes from, by name."""
+    """Return every setting with its value and its source, sorted by name."""
     return [
         {
             "name": config.name,
@@ -56,7 +57,7 @@ def setting_documents(configs: Iterable[DescribeConfigsResourceResult]) -> list[
 
 
 def print_settings(documents: Iterable[Mapping[str, Any]]) -> None:
-    """A table of what has not its default; nothing when all have."""
+    """Print a table of settings without their default; nothing if all have it."""
     rows = [[c["name"], c["value"], c["source"]] for c in documents if c["source"] != "default"]
     if rows:
         print_table(["setting", "value", "from"], rows)

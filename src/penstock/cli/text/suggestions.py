@@ -1,7 +1,7 @@
-"""Hints for names that do not exist: the nearest name that does, or where to find them all.
+"""Hints for unknown names: the nearest existing name, or the command that lists all names.
 
-The names are asked of the cluster that the command used, after it failed. If that fails too, the
-hint is the general one: a second failure must not hide the first.
+After a failure the names are fetched from the command's cluster. If the fetch fails too, the hint
+is the general one: a second failure must not hide the first.
 """
 
 import difflib
@@ -18,20 +18,20 @@ from penstock.core.errors import (
 )
 
 LIKENESS_MIN: Final = 0.7
-"""Of difflib: two letters of six that changed places are near; half of a name is another name."""
+"""difflib's ratio: two swapped letters of six are near; half of a name is another name."""
 _UNKNOWN_SETTING: Final = re.compile(r"Unknown (topic|group) config name: (\S+)")
-"""As Kafka and Penstock say it."""
+"""The error message of Kafka and Penstock."""
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that is most like this one, upper and lower case alike; None if none is."""
+    """Return the most similar name, ignoring case; None if no name is near."""
     by_lower = {one.lower(): one for one in sorted(names) if one != name}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=LIKENESS_MIN)
     return by_lower[close[0]] if close else None
 
 
 def nearest_topic(cluster: Cluster, name: str) -> str | None:
-    """Return the topic that is most like this name; internal topics only for internal names."""
+    """Return the most similar topic; internal topics only for internal names."""
     with suppress(PenstockError):
         shows_internal = name.startswith("_")
         topics = cluster.all_topics()
@@ -42,7 +42,7 @@ def nearest_topic(cluster: Cluster, name: str) -> str | None:
 
 
 def hint_for(error: PenstockError, cluster: Cluster) -> str:
-    """Return what to do about an unknown name; empty when the error is another one."""
+    """Return the hint for an unknown name; empty for any other error."""
     from penstock.client.groups.groups import Groups, UnknownGroupError
     from penstock.client.transactions.transactions import Transactions, UnknownTransactionError
 

@@ -1,9 +1,9 @@
-"""The broker's settings as DescribeConfigs shows them: those that Kafka has too, by Kafka's names.
+"""The broker's settings for DescribeConfigs: those that Kafka also has, by Kafka's names.
 
-A row is here only when Penstock has the setting or the bound and it means what Kafka's
-documentation says, in Kafka's unit. Settings that only Penstock has are in `penstock config
-explain`, not on the wire; settings that only Kafka has are not shown, because a value without an
-effect would mislead (docs/behaviour.md lists the missing ones).
+A setting or bound has a row only if Penstock has it and it means what Kafka's documentation says,
+in Kafka's unit. Settings that only Penstock has are in `penstock config explain`, not on the wire.
+Settings that only Kafka has are not shown, because a value without an effect would mislead
+(docs/behaviour.md lists the missing ones).
 
 Defaults of topics can be changed over the wire while the broker runs, for one broker or for all
 (`broker_changes`); all other settings are read-only there, as most of them are in Kafka.
@@ -79,7 +79,7 @@ _SETTINGS: Final[Mapping[str, SettingType]] = {
     "transactions.timeout_check_interval_ms": _INT,
     "transactions.timeout_ms_max": _INT,
 }
-"""Our settings that Kafka has in the same unit, with Kafka's types; `core` has the rest."""
+"""Penstock's settings that Kafka has in the same unit, with Kafka's types; `core` has the rest."""
 
 
 class _Row(NamedTuple):
@@ -245,7 +245,7 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     },
     **TOPIC_DEFAULTS,
 }
-"""Settings without a value are absent: they are not given, or in a coarser unit."""
+"""Settings without a default value are absent: they are unset, or have a coarser unit."""
 
 DYNAMIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
     name: replace(
@@ -268,11 +268,11 @@ BROKER_CONFIGS: Final[Mapping[str, TopicConfig]] = {
     },
     **DYNAMIC_CONFIGS,
 }
-"""Every setting of the broker that is shown, by name."""
+"""Every shown setting of the broker, by name."""
 
 
 def static_layer(settings: Settings) -> dict[str, str]:
-    """The settings that the broker was started with, without defaults; by Kafka's names."""
+    """Return the settings that the broker was started with, without defaults, by Kafka's names."""
     return {
         row.name: _text(row.value(settings))
         for row in _ROWS
@@ -281,12 +281,12 @@ def static_layer(settings: Settings) -> dict[str, str]:
 
 
 def describe_broker(layers: BrokerLayers) -> tuple[DescribedConfig, ...]:
-    """The broker's settings, ordered by name."""
+    """Return the broker's settings, ordered by name."""
     return tuple(_described(BROKER_CONFIGS[name], layers) for name in sorted(BROKER_CONFIGS))
 
 
 def describe_shared(layers: BrokerLayers) -> tuple[DescribedConfig, ...]:
-    """Only the settings that were changed over the wire for all brokers."""
+    """Return only the settings that were changed over the wire for all brokers."""
     return tuple(
         replace(
             described,

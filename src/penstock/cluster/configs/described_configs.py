@@ -1,12 +1,12 @@
-"""Settings as DescribeConfigs shows them: the value in force, where it comes from, its synonyms.
+"""Settings for DescribeConfigs: the value in force, its source, and its synonyms.
 
 A broker's settings have layers, and the first layer with a value wins, as in Kafka: changes over
-the wire for this broker, changes for all brokers, the settings that the broker was started with,
-the default. A topic or a group without its own value uses the broker's setting that is its synonym.
-Some of those exist in several units (`log.retention.ms`, `.minutes`, `.hours`): all units are
-synonyms of each other, and the finest comes first.
+the wire for this broker, changes for all brokers, the settings at the broker's start, the default.
+A topic or a group without its own value uses the broker setting that is its synonym. Some broker
+settings exist in several units (`log.retention.ms`, `.minutes`, `.hours`): all units are synonyms
+of each other, and the finest has priority.
 
-Pure; it reads no value's meaning (`topic_configs` does) and stores nothing.
+Pure. It does not interpret values (`topic_configs` does) and stores nothing.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class ConfigSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A name under which the same setting could be given, with the value it has there."""
+    """Another name of the same setting, with its value under that name."""
 
     name: str
     value: str
@@ -44,10 +44,10 @@ class DescribedConfig:
 
     config: TopicConfig
     value: str | None
-    """None where it is given in another unit, or not at all."""
+    """None if it is set in another unit, or not at all."""
     source: ConfigSource
     synonyms: tuple[Synonym, ...]
-    """In the order in which they win; the first is the value in force."""
+    """In the order of precedence; the first is the value in force."""
     is_read_only: bool = False
 
 
@@ -57,7 +57,7 @@ _UNITS: Final = (
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.flush.interval.ms",),
 )
-"""Broker settings that are one setting in several units; without a default in the finest."""
+"""Broker settings that exist in several units; the finest has no default."""
 
 _SAME_SETTING: Final[Mapping[str, tuple[str, ...]]] = {
     name: names for names in _UNITS for name in names
@@ -81,7 +81,7 @@ TOPIC_DEFAULTS: Final[Mapping[str, str]] = {
 TOPIC_SYNONYMS: Final[Mapping[str, TopicConfig]] = {
     config.synonym: config for config in TABLE if config.synonym is not None
 }
-"""The topic's setting for each setting of the broker that is its default."""
+"""The topic setting of each broker setting that is its default."""
 
 _IN_ORDER: Final = tuple(sorted(TABLE, key=lambda config: config.name))
 _NOTHING: Final[Mapping[str, str]] = {}
@@ -91,14 +91,14 @@ class BrokerLayers(NamedTuple):
     """The settings given to the broker, by Kafka's names; the first layer wins."""
 
     own: Mapping[str, str] = _NOTHING
-    """Changed over the wire, for this broker."""
+    """Changes over the wire for this broker."""
     shared: Mapping[str, str] = _NOTHING
-    """Changed over the wire, for all brokers."""
+    """Changes over the wire for all brokers."""
     static: Mapping[str, str] = _NOTHING
     """The settings that the broker was started with, without defaults."""
 
     def given(self, name: str) -> str | None:
-        """The value given under exactly this name; None if there is none."""
+        """Return the value that is set under exactly this name; None if there is none."""
         return next((layer[name] for layer in self if name in layer), None)
 
 
@@ -108,10 +108,10 @@ NO_LAYERS: Final = BrokerLayers()
 def broker_synonyms(
     name: str, layers: BrokerLayers, defaults: Mapping[str, str] = TOPIC_DEFAULTS
 ) -> tuple[Synonym, ...]:
-    """The sources of a setting of the broker, under all its names, in the order of precedence.
+    """Return the sources of a broker setting under all its names, in order of precedence.
 
-    Names before the first mention of `name` itself are left out, as in Kafka: a value that is only
-    given in hours is not a synonym of the one in milliseconds.
+    Names before the first mention of `name` itself are left out, as in Kafka: a value that is set
+    only in hours is not a synonym of the setting in milliseconds.
     """
     sources = (
         (layers.own, ConfigSource.DYNAMIC_BROKER),
@@ -130,9 +130,9 @@ def broker_synonyms(
 
 
 def topic_defaults(layers: BrokerLayers) -> dict[str, str]:
-    """The defaults of topics, by the names of their settings.
+    """Return the defaults of topics, by the names of their settings.
 
-    Only settings given to the broker: all others have the default of the table.
+    It has only settings that are set on the broker: all others have the default of the table.
     """
     given = {config.name: layers.given(name) for name, config in TOPIC_SYNONYMS.items()}
     return {name: value for name, value in given.items() if value is not None}
@@ -141,7 +141,7 @@ def topic_defaults(layers: BrokerLayers) -> dict[str, str]:
 def describe_topic(
     overrides: Mapping[str, str], layers: BrokerLayers = NO_LAYERS
 ) -> tuple[DescribedConfig, ...]:
-    """Every setting of a topic, ordered by name."""
+    """Return every setting of a topic, ordered by name."""
     return tuple(
         describe_one(
             config,
@@ -159,7 +159,7 @@ def describe_one(
     followed: tuple[Synonym, ...],
     own_source: ConfigSource,
 ) -> DescribedConfig:
-    """A setting of a topic or group, with the broker's synonyms that are its defaults."""
+    """Return a setting of a topic or group, with the broker's synonyms that are its defaults."""
     if override is not None:
         own = Synonym(config.name, override, own_source)
         return DescribedConfig(config, override, own_source, (own, *followed))

@@ -1,15 +1,15 @@
-"""Which settings a single group may have: Kafka 4.3's names, types, defaults, bounds and synonyms.
+"""The settings of a single group: Kafka 4.3's names, types, defaults, bounds and synonyms.
 
-Here are those of consumer groups. Kafka also has settings of share groups and of streams groups;
-Penstock has neither, so those are not shown and are refused by name: a value without an effect
-would mislead. Refusals come in Kafka's order and begin with Kafka's words; the number of a bound is
-added.
+The table has the settings of consumer groups. Kafka also has settings of share groups and of
+streams groups. Penstock has neither, so their settings are not shown and are rejected by name: a
+value without an effect would mislead. Checks have Kafka's order, and errors begin with Kafka's
+words; the number of a bound is added.
 
 The broker's settings have the defaults and the bounds of groups (`GroupRules`). The broker's own
-value is always allowed, also where it lies outside of its own bounds. A value that was stored under
-other bounds is shown as stored and used as far as the present bounds allow, as in Kafka.
+value is always allowed, also outside its own bounds. A value that was stored under other bounds is
+shown as stored and used as far as the present bounds allow, as in Kafka.
 
-This module gives settings their types; it does not store them and knows no group.
+This module converts settings to their types. It does not store them and knows no group.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL: Final = "consumer.assignment.interval.ms"
 
 _BOUNDS_CHECKED: Final = (HEARTBEAT_INTERVAL, SESSION_TIMEOUT, ASSIGNMENT_INTERVAL)
-"""In Kafka's order: for values that are wrong in two ways a client gets the same error."""
+"""In Kafka's order: for a value with two faults a client gets the same error as in Kafka."""
 
 _OTHER_GROUPS: Final = ("share.", "streams.")
 
@@ -88,7 +88,7 @@ GroupRules = Mapping[str, Bounds]
 
 
 def group_rules(settings: GroupsSettings) -> GroupRules:
-    """The rules for single groups from the broker's settings."""
+    """Return the rules for single groups from the broker's settings."""
 
     def bounds(default: int, minimum: int, maximum: int) -> Bounds:
         return Bounds(default, min(minimum, default), max(maximum, default))
@@ -113,9 +113,9 @@ def group_rules(settings: GroupsSettings) -> GroupRules:
 
 
 def checked_settings(overrides: Mapping[str, str], rules: GroupRules) -> dict[str, str]:
-    """The settings of a group as they are stored: each number in its plain form.
+    """Return the settings of a group in stored form: each number in its plain form.
 
-    Raises `InvalidTopicConfigError` for the first that is unknown, wrong or out of bounds.
+    Raise `InvalidTopicConfigError` for the first setting that is unknown, wrong or out of bounds.
     """
     for name in overrides:
         if name not in GROUP_CONFIGS:
@@ -135,7 +135,7 @@ def checked_settings(overrides: Mapping[str, str], rules: GroupRules) -> dict[st
 
 
 def value_in_force(name: str, overrides: Mapping[str, str], rules: GroupRules) -> int:
-    """The value that a group uses. Never fails: a stored text that cannot be parsed is ignored."""
+    """Return the value that a group uses. It never fails: invalid stored text is ignored."""
     default, minimum, maximum = rules[name]
     text = overrides.get(name)
     if text is None:
@@ -148,7 +148,7 @@ def value_in_force(name: str, overrides: Mapping[str, str], rules: GroupRules) -
 
 
 def describe_group(overrides: Mapping[str, str], rules: GroupRules) -> tuple[DescribedConfig, ...]:
-    """Every setting of a group, ordered by name, with where its value comes from."""
+    """Return every setting of a group, ordered by name, with the source of its value."""
     described = []
     for name in sorted(GROUP_CONFIGS):
         config, default = GROUP_CONFIGS[name], str(rules[name].default)

@@ -1,8 +1,8 @@
 """Edits of the settings of one topic or group, and the settings after them. Pure.
 
-Edits have Kafka's kinds. Items are added to and removed from lists; for other types that is
-refused. The values are NOT checked here, and an unknown name passes: the owner of the settings
-checks all of them together afterwards, as Kafka does.
+Edits have Kafka's kinds. Items can be added to and removed from lists; other types reject this. The
+values are NOT checked here, and an unknown name is accepted: the owner of the settings checks all
+of them together afterwards, as Kafka does.
 """
 
 from collections.abc import Mapping
@@ -25,14 +25,14 @@ class EditKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingEdit:
-    """One setting that changes."""
+    """The change of one setting."""
 
     name: str
     kind: EditKind
     value: str = ""
-    """For a list, items separated by commas; not needed to delete."""
+    """For a list, items separated by commas; not needed for a deletion."""
     expected: str | None = None
-    """Delete it only while it has this value; None deletes any value."""
+    """Delete the setting only if it has this value; None deletes any value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class SettingsChange:
     """Name of the topic or group."""
     edits: tuple[SettingEdit, ...]
     replaces_all: bool = False
-    """Whether settings that are not edited go back to their defaults."""
+    """Whether unedited settings return to their defaults."""
     topic_id: UUID | None = None
-    """The id of the topic, where a new topic of the same name must not be changed instead."""
+    """The id of the topic, if a new topic of the same name must not be changed instead."""
 
 
 def edited(
@@ -54,9 +54,9 @@ def edited(
     configs: Mapping[str, TopicConfig],
     defaults: Mapping[str, str],
 ) -> dict[str, str]:
-    """The settings after a change; `configs` has the known ones, `defaults` the initial lists.
+    """Return the settings after a change; `configs` has known settings, `defaults` initial lists.
 
-    Their values are not checked.
+    The values are not checked.
     """
     settings = {} if change.replaces_all else dict(current)
     for edit in change.edits:

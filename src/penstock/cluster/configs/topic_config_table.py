@@ -1,8 +1,8 @@
-"""The table of topic settings: one row for each that Kafka 4.3 shows.
+"""The table of topic settings: one row for each setting that Kafka 4.3 shows.
 
-Names, types, defaults, bounds and synonyms were taken from Apache Kafka 4.3.1 itself (its answer to
-DescribeConfigs is kept beside the tests and compared). `topic_configs` parses texts by this table;
-a row describes a setting, not its implementation.
+Names, types, defaults, bounds and synonyms are those of Apache Kafka 4.3.1 (its response to
+DescribeConfigs is stored beside the tests and compared). `topic_configs` parses texts by this
+table; a row describes a setting, not its implementation.
 """
 
 from dataclasses import dataclass

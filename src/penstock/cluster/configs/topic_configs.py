@@ -1,15 +1,15 @@
-"""Which settings a topic may have: Kafka 4.3's names, types, defaults, bounds and synonyms.
+"""The settings of a topic: Kafka 4.3's names, types, defaults, bounds and synonyms.
 
-The table lists every topic setting that Kafka 4.3 shows, so that tools which read all settings and
-write them back find what they expect. A setting that Penstock does not act on yet is not
-`honoured`: it is listed with its default, and any other value is refused by name, because a setting
-that is accepted and ignored is a promise broken in silence.
+The table lists every topic setting that Kafka 4.3 shows, for tools that read all settings and write
+them back. A setting that Penstock does not support yet is not `honoured`: it is listed with its
+default, and any other value is rejected by name, because an accepted setting without an effect
+would mislead.
 
-Texts are read as Kafka reads them: spaces around them do not count, numbers are decimal with an
-optional sign, booleans are true or false in any case. Refusals are worded like Kafka's, since
-people search for them. Numbers are compared as whole 32 or 64-bit values; nothing is rounded.
+Texts are parsed as in Kafka: surrounding spaces are ignored, numbers are decimal with an optional
+sign, booleans are true or false in any case. Errors have Kafka's wording, because people search for
+it. Numbers are compared as whole 32 or 64-bit values; nothing is rounded.
 
-This module gives settings their types; it does not store them and knows no topic.
+This module converts settings to their types. It does not store them and knows no topic.
 `described_configs` shows them.
 """
 
@@ -47,7 +47,7 @@ class TopicSettings:
     compression_type: str
     """`producer` keeps the producer's compression."""
     max_message_bytes: int
-    """Largest batch as stored, header included."""
+    """Size of the largest stored batch, header included."""
     message_timestamp_type: str
     """`CreateTime` or `LogAppendTime`."""
     message_timestamp_before_max_ms: int
@@ -75,9 +75,9 @@ class TopicSettings:
 def parse_topic_settings(
     overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None
 ) -> TopicSettings:
-    """The settings of a topic, from its overrides and the broker's defaults.
+    """Return the settings of a topic, from its overrides and the broker's defaults.
 
-    Raises `InvalidTopicConfigError` for the first setting that is unknown, wrong or unsupported.
+    Raise `InvalidTopicConfigError` for the first setting that is unknown, wrong or unsupported.
     """
     for name in overrides:
         check_override(name, overrides[name])
@@ -128,10 +128,10 @@ def parse_topic_settings(
 def usable_topic_settings(
     overrides: Mapping[str, str], defaults: Mapping[str, str]
 ) -> tuple[TopicSettings, tuple[str, ...]]:
-    """As `parse_topic_settings`, for stored settings: invalid ones are left out and reported.
+    """Parse stored settings as `parse_topic_settings` does, but skip and report invalid ones.
 
-    It never raises, so that stored settings cannot keep a broker from starting. A topic's own
-    setting wins over a default that contradicts it.
+    It never raises, so stored settings cannot prevent the start of a broker. A topic's own setting
+    overrides a default that contradicts it.
     """
     problems: list[str] = []
     own: dict[str, str] = {}
@@ -155,7 +155,7 @@ def usable_topic_settings(
 
 
 def check_override(name: str, text: str | None) -> None:
-    """Refuse a setting that is unknown, wrong or unsupported."""
+    """Raise an error for a setting that is unknown, wrong or unsupported."""
     config = TOPIC_CONFIGS.get(name)
     if config is None:
         raise InvalidTopicConfigError(f"Unknown topic config name: {name[:249]}")
@@ -170,7 +170,7 @@ def check_override(name: str, text: str | None) -> None:
 
 
 def check_together(given: Mapping[str, str]) -> None:
-    """Refuse settings that are valid alone and contradict each other."""
+    """Raise an error for settings that are valid alone and contradict each other."""
     lag_ms_min, lag_ms_max = (_value(name, given) for name in COMPACTION_LAGS)
     assert isinstance(lag_ms_min, int)
     assert isinstance(lag_ms_max, int)
@@ -182,7 +182,7 @@ def check_together(given: Mapping[str, str]) -> None:
 
 
 def parse_value(config: TopicConfig, text: str) -> SettingValue:
-    """The typed value of a text, within the setting's bounds."""
+    """Return the typed value of a text, within the setting's bounds."""
     trimmed = text.strip()
     match config.type:
         case SettingType.BOOLEAN:
@@ -232,7 +232,7 @@ def _check_choice(config: TopicConfig, text: str) -> None:
 
 
 def _invalid(config: TopicConfig, text: str, reason: str) -> InvalidTopicConfigError:
-    # The client's text is repeated in the error, cut to a bound.
+    # The error repeats the client's text, cut to a bound.
     return InvalidTopicConfigError(
         f"Invalid value {text[:249]} for configuration {config.name}: {reason}"
     )

@@ -1,10 +1,11 @@
-"""`MemoryDatabase`: a SQLite database in memory that outlives the stores that are opened on it.
+"""`MemoryDatabase`: a SQLite database in memory that outlives the stores opened on it.
 
 A store in memory ends with its connection. A broker that crashes and restarts in one process needs
-its metadata kept meanwhile, as a file would keep it: this class holds one more connection open, and
-never uses it. Committed data is there for the next store; `close` deletes all.
+its metadata, as a file would keep it. So this class holds one more connection open, and never uses
+it. Committed data is available to the next store; `close` deletes all data.
 
-Not for two stores at once: there is no lock, and the second one would not see the first's changes.
+It does not support two stores at once: there is no lock, and the second store would not see the
+first's changes.
 """
 
 import secrets
@@ -12,11 +13,11 @@ import sqlite3
 from typing import Final
 
 MEMORY_PREFIX: Final = "file:penstock-memory-"
-"""How the path of such a database begins; `sqlite_store` opens it as the URI that it is."""
+"""The prefix of such a database's path; `sqlite_store` opens the path as a URI."""
 
 
 class MemoryDatabase:
-    """A database without a file; `path` is what a store opens."""
+    """A database without a file; a store opens its `path`."""
 
     def __init__(self) -> None:
         self.path = f"{MEMORY_PREFIX}{secrets.token_hex(8)}?mode=memory&cache=shared"

@@ -33,7 +33,7 @@ NO_SESSION = 0
 
 
 class CompactedError(StoreError):
-    """The history from the requested revision on is no longer kept: load the whole state again."""
+    """The history since the requested revision is no longer kept: load the whole state again."""
 
 
 class SessionLostError(StoreError):
@@ -41,7 +41,7 @@ class SessionLostError(StoreError):
 
 
 class KeyValue(NamedTuple):
-    """One key as it was at the revision that was read."""
+    """One key at the requested revision."""
 
     key: str
     value: bytes
@@ -51,14 +51,14 @@ class KeyValue(NamedTuple):
 
 
 class CompareTarget(Enum):
-    """Which revision of a key is compared."""
+    """The revision of a key that is compared."""
 
     CREATE = "create"
     MOD = "mod"
 
 
 class Compare(NamedTuple):
-    """Holds when the key's revision is this one; an absent key has revision 0 in both."""
+    """Holds if the key has this revision; an absent key has revision 0 in both."""
 
     key: str
     target: CompareTarget
@@ -66,22 +66,22 @@ class Compare(NamedTuple):
 
     @staticmethod
     def absent(key: str) -> "Compare":
-        """Holds while the key does not exist."""
+        """Return a compare that holds while the key does not exist."""
         return Compare(key, CompareTarget.CREATE, 0)
 
     @staticmethod
     def created_at(key: str, revision: int) -> "Compare":
-        """Holds while the key is the one that was created at this revision, changed or not."""
+        """Return a compare that holds while the key created then exists, changed or not."""
         return Compare(key, CompareTarget.CREATE, revision)
 
     @staticmethod
     def unchanged(key: str, revision: int) -> "Compare":
-        """Holds while the key was last written at this revision."""
+        """Return a compare that holds while the key was last written at this revision."""
         return Compare(key, CompareTarget.MOD, revision)
 
 
 class Put(NamedTuple):
-    """Write a key. Its session is replaced too: a key that shall keep one must name it again."""
+    """Write a key. Its session is replaced too: repeat the session to keep it."""
 
     key: str
     value: bytes
@@ -115,14 +115,14 @@ class TransactionResult(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Keys as they all were at one revision, ordered by key."""
+    """All keys at one revision, ordered by key."""
 
     revision: int
     values: tuple[KeyValue, ...]
 
 
 class Event(NamedTuple):
-    """A key was written, or deleted when there is no value."""
+    """A written key, or a deleted key if there is no value."""
 
     key: str
     value: KeyValue | None
@@ -140,11 +140,11 @@ class MetadataStore(Protocol):
     """The store of cluster metadata. Used from one event loop."""
 
     async def read(self, key: str, *, revision: int | None = None) -> Snapshot:
-        """One key, now or as it was at a revision. May raise `CompactedError`."""
+        """Return one key, now or at a revision. May raise `CompactedError`."""
         ...
 
     async def read_prefix(self, prefix: str, *, revision: int | None = None) -> Snapshot:
-        """Every key with the prefix, now or as it was at a revision. May raise `CompactedError`."""
+        """Return every key with the prefix, now or at a revision. May raise `CompactedError`."""
         ...
 
     async def transact(
@@ -158,7 +158,7 @@ class MetadataStore(Protocol):
         ...
 
     def watch(self, prefix: str, *, from_revision: int) -> AsyncIterator[EventBatch]:
-        """Changes of keys with the prefix from `from_revision` on, that one included."""
+        """Yield changes of keys with the prefix, starting at `from_revision` inclusive."""
         ...
 
     async def open_session(self, time_to_live_seconds: float) -> int:
@@ -181,7 +181,7 @@ class MetadataStore(Protocol):
 def check_transaction(
     compares: Sequence[Compare], operations: Sequence[Operation], read_on_failure: Sequence[str]
 ) -> None:
-    """Refuse a transaction that etcd would refuse, so that all implementations accept the same."""
+    """Reject a transaction that etcd would reject, so that all implementations accept the same."""
     if len(compares) > STORE_COMPARES_MAX:
         raise StoreError(f"{len(compares)} compares, at most {STORE_COMPARES_MAX}")
     if max(len(operations), len(read_on_failure)) > STORE_OPERATIONS_MAX:
@@ -203,5 +203,5 @@ def check_transaction(
 
 
 def prefix_end(prefix: str) -> str:
-    """The first key after all that begin with `prefix`, which ends in an ASCII character."""
+    """Return the first key after all keys with `prefix`, which ends in an ASCII character."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix else chr(0x10FFFF)

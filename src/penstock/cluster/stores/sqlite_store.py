@@ -80,7 +80,7 @@ SELECT key, value, create_revision, mod_revision, session FROM versions
 WHERE key = ? AND mod_revision <= ? ORDER BY mod_revision DESC LIMIT 1
 """
 
-# SQLite takes the other columns from the row that has the maximum.
+# SQLite reads the other columns from the row with the maximum.
 _LATEST_OF_PREFIX: Final = """
 SELECT key, value, create_revision, max(mod_revision), session FROM versions
 WHERE key >= ? AND key < ? AND mod_revision <= ? GROUP BY key ORDER BY key
@@ -133,11 +133,11 @@ class SqliteMetadataStore:
         return cls(database, executor)
 
     async def read(self, key: str, *, revision: int | None = None) -> Snapshot:
-        """One key, now or as it was at a revision."""
+        """Return one key, now or at a revision."""
         return await self._run(lambda: self._database.read(key, revision))
 
     async def read_prefix(self, prefix: str, *, revision: int | None = None) -> Snapshot:
-        """Every key with the prefix, now or as it was at a revision."""
+        """Return every key with the prefix, now or at a revision."""
         return await self._run(lambda: self._database.read_prefix(prefix, revision))
 
     async def transact(
@@ -154,7 +154,7 @@ class SqliteMetadataStore:
         )
 
     def watch(self, prefix: str, *, from_revision: int) -> AsyncIterator[EventBatch]:
-        """Changes of keys with the prefix from `from_revision` on."""
+        """Yield changes of keys with the prefix, starting at `from_revision`."""
         return self._hub.watch(prefix, from_revision)
 
     async def open_session(self, time_to_live_seconds: float) -> int:
@@ -209,7 +209,7 @@ class _Database:
         self._path = path
         self._clock = clock
         self._history_revisions = history_revisions
-        # Compacting in steps makes a transaction pay for a tenth of the history at most.
+        # With steps, one transaction compacts at most a tenth of the history.
         self._compaction_step = max(1, history_revisions // 10)
         self._connection: sqlite3.Connection | None = None
         self._sessions: dict[int, tuple[float, float]] = {}
@@ -237,7 +237,7 @@ class _Database:
             raise
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        # Exclusive first: then the log needs no shared-memory file, and no other process gets in.
+        # Exclusive first: the log then needs no shared-memory file; other processes are locked out.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
@@ -262,7 +262,7 @@ class _Database:
             self._connection = None
 
     def run(self, work: Callable[[], Result]) -> Result:
-        """Do one operation after ending the sessions whose time is up."""
+        """Run one operation, after ending the expired sessions."""
         try:
             now = self._clock.monotonic()
             for session in [s for s, (deadline, _) in self._sessions.items() if deadline < now]:
@@ -272,24 +272,24 @@ class _Database:
             raise StoreError(f"the metadata store failed: {error}") from error
 
     def take_batches(self) -> list[EventBatch]:
-        """The changes committed since the last call."""
+        """Return the changes committed since the last call."""
         batches, self._batches = self._batches, []
         return batches
 
     def read(self, key: str, revision: int | None) -> Snapshot:
-        """One key at a revision."""
+        """Return one key at a revision."""
         wanted = self._readable(revision)
         pair = self._latest(key, wanted)
         return Snapshot(wanted, (pair,) if pair else ())
 
     def read_prefix(self, prefix: str, revision: int | None) -> Snapshot:
-        """Keys with a prefix at a revision."""
+        """Return keys with a prefix at a revision."""
         wanted = self._readable(revision)
         rows = self._sql.execute(_LATEST_OF_PREFIX, (prefix, prefix_end(prefix), wanted))
         return Snapshot(wanted, tuple(KeyValue(*row) for row in rows if row[1] is not None))
 
     def history(self, prefix: str, from_revision: int) -> Sequence[EventBatch]:
-        """Changes of keys with a prefix since a revision."""
+        """Return changes of keys with a prefix since a revision."""
         _, compacted = self._state()
         if from_revision <= compacted:
             raise CompactedError(f"changes up to revision {compacted} are no longer kept")
@@ -364,7 +364,7 @@ class _Database:
         self._sessions[session] = (deadline, time_to_live_seconds)
 
     def end_session(self, session: int) -> None:
-        """Delete a session's keys and forget it. A session that has ended is not an error."""
+        """Delete a session and its keys. A session that has ended is not an error."""
         self._delete_session_keys(session)
         self._sessions.pop(session, None)
 
@@ -380,7 +380,7 @@ class _Database:
             self.transact((), bound, ())
 
     def _events(self, operations: Sequence[Operation], revision: int) -> list[Event]:
-        """The changes of the operations to the state at `revision`, as the next revision."""
+        """Return the changes of the operations to the state at `revision`, as the next revision."""
         events: list[Event] = []
         for operation in operations:
             if isinstance(operation, DeletePrefix):
@@ -422,7 +422,7 @@ class _Database:
         return None if row is None or row[1] is None else KeyValue(*row)
 
     def _readable(self, revision: int | None) -> int:
-        """The revision to read at, if it can be read."""
+        """Return the revision to read at; raise an error if it cannot be read."""
         current, compacted = self._state()
         wanted = current if revision is None else revision
         if wanted < compacted:

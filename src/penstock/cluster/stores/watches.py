@@ -1,9 +1,9 @@
 """`WatchHub`: sends each change of an in-process store to its watchers.
 
-One hub serves one store and one event loop. Each watcher has its own bounded queue: a slow one does
-not delay the store or the others, and when its queue is full it must load everything again
-(`CompactedError`) and never gets changes with a gap. The hub knows live changes only; the store
-looks up earlier ones.
+One hub serves one store and one event loop. Each watcher has its own bounded queue, so a slow
+watcher does not delay the store or the others. When its queue is full, it must load everything
+again (`CompactedError`); it never gets changes with a gap. The hub knows live changes only; the
+store looks up earlier ones.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from penstock.cluster.stores.port import CompactedError, EventBatch
 from penstock.core.limits import STORE_WATCH_BATCHES_MAX
 
 History = Callable[[str, int], Awaitable[Sequence[EventBatch]]]
-"""Looks up the batches of a prefix from a revision on; raises `CompactedError`."""
+"""Looks up the batches of a prefix, starting at a revision; raises `CompactedError`."""
 
 
 class _Watcher:
@@ -62,22 +62,23 @@ class WatchHub:
                 watcher.offer(batch)
 
     def lose_track(self) -> None:
-        """The store does not know what changed: every watcher must load everything again."""
+        """Make every watcher load everything again, because the store does not know the changes."""
         for watcher in self._watchers:
             watcher.end(CompactedError("the store lost track of its changes"))
 
     def close(self) -> None:
-        """End every watch after its queued events, and every later one at once."""
+        """End every watch after its queued events, and every later watch at once."""
         self._closed = True
         for watcher in self._watchers:
             watcher.end(None)
 
     async def watch(self, prefix: str, from_revision: int) -> AsyncIterator[EventBatch]:
-        """Changes of a prefix from a revision on, first past ones, then new ones."""
+        """Yield changes of a prefix starting at a revision, first past ones, then new ones."""
         if self._closed:
             return
         watcher = _Watcher(prefix)
-        # Registered before the history is read: changes in between are seen twice, never missed.
+        # Registered before the history is read: changes in between may arrive twice, but none is
+        # lost.
         self._watchers.add(watcher)
         try:
             delivered = from_revision - 1

@@ -1,4 +1,4 @@
-"""`[admin]`: where metrics, health and administration are served over HTTP."""
+"""`[admin]`: the HTTP port for metrics, health and administration."""
 
 from typing import Annotated, Final
 
@@ -7,7 +7,7 @@ from pydantic import Field
 from penstock.core.settings.settings_section import Section
 
 ADMIN_PORT_DEFAULT: Final = 8080
-"""When no port is set."""
+"""The port if none is set."""
 
 
 class AdminSettings(Section):

@@ -1,15 +1,15 @@
-"""Settings: one typed frozen tree, joined at the edge from three layers.
+"""Settings: one typed frozen tree, merged from three layers.
 
-A settings file in TOML is overridden by environment variables, and these by flags. The name of an
+Environment variables override a settings file in TOML, and flags override both. The name of an
 environment variable is `PENSTOCK_`, the section, two underscores and the key: `listener.port` is
-`PENSTOCK_LISTENER__PORT`. Names without the two underscores are not settings and are left alone,
-because Kubernetes gives every container of a cluster with a service named `penstock` variables
-such as `PENSTOCK_PORT`.
+`PENSTOCK_LISTENER__PORT`. Names without the two underscores are not settings and are ignored: if a
+Kubernetes cluster has a service named `penstock`, every container gets variables such as
+`PENSTOCK_PORT`.
 
-Values of the file and of flags have the type that the setting has; text of the environment is
-converted. Everything is checked before anything starts: unknown names, types, ranges, declared
-topics, and settings that contradict each other. All problems are reported together, each with the
-setting, the value, where it came from and a remedy.
+Values of the file and of flags have the setting's type; text of the environment is converted.
+Everything is checked before the start: unknown names, types, ranges, declared topics, and settings
+that contradict each other. All problems are reported together, each with the setting, the value,
+its source and a remedy.
 
 This module reads no file and no environment: the caller passes them in. It is not the table of
 topic settings; those belong to a topic and are changed over the wire.
@@ -36,7 +36,7 @@ from penstock.core.settings.tree import FIELDS, Settings, flat_values, settings_
 
 DEFAULT_SOURCE: Final = "default"
 
-_WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (named to refuse them)
+_WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (rejected below)
 
 
 class BrokerConfig(Settings):
@@ -84,14 +84,14 @@ class BrokerConfig(Settings):
             values[key] = checked(key, value, f"BrokerConfig, {key}", problems)
         problems += contradictions(values, dict.fromkeys(given, "BrokerConfig"))
         _raise_if_any(problems)
-        # Without a tree only given keywords count as set: `penstock.testing` reads that.
+        # Without a tree only passed keywords count as set: `penstock.testing` reads that.
         tree = settings_of({key: values[key] for key in given} if settings is None else values)
         super().__init__(**{name: getattr(tree, name) for name in Settings.model_fields})
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, for each key where its value came from, and the topics that are declared."""
+    """The settings, the source of each value, and the declared topics."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -100,7 +100,7 @@ class Loaded:
     """Messages for the user that are not errors, such as about an old name."""
 
     def value(self, key: str) -> object:
-        """The value of one key such as `listener.port`."""
+        """Return the value of one key such as `listener.port`."""
         return flat_values(self.settings)[key]
 
 
@@ -122,7 +122,7 @@ class SettingInfo:
 
 
 def describe_settings() -> tuple[SettingInfo, ...]:
-    """Every setting in the order of the tree."""
+    """Return every setting in the order of the tree."""
     return tuple(
         SettingInfo(
             key=key,
@@ -140,7 +140,7 @@ def describe_settings() -> tuple[SettingInfo, ...]:
 
 
 def describe_sections() -> dict[str, str]:
-    """The sections of the tree, each with its one line."""
+    """Return the sections of the tree, each with its one line."""
     return {
         name: (section.annotation.__doc__ or "") if section.annotation else ""
         for name, section in Settings.model_fields.items()
@@ -155,10 +155,10 @@ def load_settings(
     *,
     check_topic: TopicCheck = nothing_more,
 ) -> Loaded:
-    """Join the three layers into one tree; raise `ConfigError` with every problem found.
+    """Return one tree of the three layers; raise `ConfigError` with every problem found.
 
-    `flags` maps keys such as `listener.port` to values; a flag that was not given is None.
-    `check_topic` knows the rules for declared topics that this layer does not.
+    `flags` maps keys such as `listener.port` to values; an unset flag is None. `check_topic` knows
+    the rules for declared topics that this layer does not.
     """
     findings = Findings()
     values: dict[str, object] = flat_values(Settings())
@@ -178,7 +178,7 @@ def load_settings(
 
 
 def contradictions(values: Mapping[str, object], sources: Mapping[str, str]) -> Iterator[str]:
-    """Settings that are valid alone and contradict each other."""
+    """Yield the contradictions between settings that are valid alone."""
     host = values["listener.host"]
     is_wildcard = isinstance(host, str) and host in _WILDCARD_HOSTS
     if is_wildcard and values["listener.advertised_host"] is None:

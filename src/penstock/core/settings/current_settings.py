@@ -1,8 +1,8 @@
-"""`CurrentSettings`: one place that always has the settings in force.
+"""`CurrentSettings`: always has the settings in force.
 
-A tree of settings never changes; when the broker accepts new ones, this points to another tree.
-Code that needs a value that may change reads it from here each time, which costs two attribute
-lookups. `node.settings.live_settings` replaces the tree.
+A tree of settings never changes; when the broker accepts new settings, this refers to another tree.
+Code that needs a changeable value reads it from here each time, which costs two attribute lookups.
+`node.live_settings` replaces the tree.
 """
 
 from penstock.core.settings.tree import Settings

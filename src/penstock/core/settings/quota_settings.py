@@ -1,7 +1,7 @@
-"""How quotas are measured, with Kafka 4.3's defaults; a part of `settings`.
+"""The measurement of quotas, with Kafka 4.3's defaults; a part of `settings`.
 
-Not the quotas themselves: those belong to users, client ids and addresses, and are changed over the
-wire.
+The quotas themselves are not settings: they belong to users, client ids and addresses, and are
+changed over the wire.
 """
 
 from typing import Annotated

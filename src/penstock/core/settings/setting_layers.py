@@ -1,4 +1,4 @@
-"""The three layers that settings come from: file, environment, flags; each value checked (pure).
+"""The three layers of settings: file, environment, flags; each value checked (pure).
 
 Guarantees: a layer has only valid values; every other value is a problem that names the setting,
 the value, its source and a remedy. `core.settings.config` decides which layer wins.
@@ -27,7 +27,7 @@ _FLAG_NAMES: Final = {
     "admin.port": "--admin-port",
     "flush.mode": "--flush",
 }
-"""Flags that have another name than their setting."""
+"""Flags whose name differs from their setting."""
 
 
 @dataclass(slots=True)
@@ -41,17 +41,17 @@ class Findings:
 def file_layer(
     toml_text: str, file_name: str, findings: Findings
 ) -> tuple[Layer, tuple[TopicDeclaration, ...]]:
-    """The settings and the declared topics of a settings file."""
+    """Return the settings and the declared topics of a settings file."""
     if not toml_text:
         return {}, ()
-    import tomllib  # a broker without a settings file starts without it
+    import tomllib  # needed only with a settings file
 
     try:
         return _read_file(toml_text, file_name, findings)
     except tomllib.TOMLDecodeError as error:
         findings.problems.append(_not_toml(toml_text, file_name, error))
     except (ValueError, RecursionError) as error:
-        # Python parses no integer of thousands of digits, and nests no deeper than this.
+        # Python's limits: it rejects integers of thousands of digits and deep nesting.
         findings.problems.append(
             f"{file_name} cannot be read: {error}. Correct the number that is too long or the "
             "value that is nested too deep, and check again."
@@ -82,7 +82,7 @@ def _read_file(
 
 
 def environment_layer(environment: Mapping[str, str], findings: Findings) -> Layer:
-    """The settings of the environment; its texts are converted."""
+    """Return the settings of the environment, converted from text."""
     layer: Layer = {}
     for name in sorted(environment):
         given = key_of_variable(name)
@@ -103,7 +103,7 @@ def environment_layer(environment: Mapping[str, str], findings: Findings) -> Lay
 
 
 def flag_layer(flags: Mapping[str, object], findings: Findings) -> Layer:
-    """The settings of flags; one that was not given is None."""
+    """Return the settings of flags; an unset flag is None."""
     layer: Layer = {}
     for key, value in flags.items():
         if value is None:
@@ -115,7 +115,7 @@ def flag_layer(flags: Mapping[str, object], findings: Findings) -> Layer:
 
 
 def checked(key: str, value: object, source: str, problems: list[str]) -> object:
-    """The value in the type of its setting; with a problem, the value unchanged."""
+    """Return the value in the type of its setting; with a problem, the value unchanged."""
     try:
         return _adapter(key).validate_python(value, strict=True)
     except ValidationError as error:
@@ -124,7 +124,7 @@ def checked(key: str, value: object, source: str, problems: list[str]) -> object
 
 
 def checked_text(key: str, text: str, source: str, problems: list[str]) -> object:
-    """As `checked`, for a value that is given as text."""
+    """Return the value as `checked` does, from text."""
     optional = FIELDS[key].default is None
     if optional and not text:
         return None

@@ -1,7 +1,7 @@
-"""The names of a setting: its key, its environment variable, Kafka's name and names it once had.
+"""The names of a setting: its key, its environment variable, Kafka's name and former names.
 
-Pure lookups over the tree of settings. Guarantees: a setting is found by each of its names, or the
-nearest names are. The values of settings are NOT known here.
+Pure lookups over the tree of settings. Guarantees: each name of a setting finds it, otherwise the
+nearest names are found. It does NOT know the values of settings.
 """
 
 from typing import Final
@@ -13,19 +13,19 @@ from penstock.core.settings.tree import FIELDS
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 ENVIRONMENT_SEPARATOR: Final = "__"
 _FORMER_SECTIONS: Final = {"topics": "topic_defaults"}
-"""`[topics]` was the table of defaults until topics could be declared as `[[topics]]`."""
+"""`[topics]` was the table of defaults before topics could be declared as `[[topics]]`."""
 _CLOSE_MAX: Final = 3
 _CLOSE_CUTOFF: Final = 0.6
 
 
 def environment_name(key: str) -> str:
-    """The environment variable of a key: `listener.port` is `PENSTOCK_LISTENER__PORT`."""
+    """Return the environment variable of a key: `listener.port` is `PENSTOCK_LISTENER__PORT`."""
     section, name = key.split(".", 1)
     return f"{ENVIRONMENT_PREFIX}{section.upper()}{ENVIRONMENT_SEPARATOR}{name.upper()}"
 
 
 def key_of_variable(name: str) -> str | None:
-    """The key of an environment variable; None when the variable is not a setting."""
+    """Return the key of an environment variable; None when the variable is not a setting."""
     if not name.startswith(ENVIRONMENT_PREFIX) or ENVIRONMENT_SEPARATOR not in name:
         return None
     section, _, last = name.removeprefix(ENVIRONMENT_PREFIX).partition(ENVIRONMENT_SEPARATOR)
@@ -33,7 +33,7 @@ def key_of_variable(name: str) -> str | None:
 
 
 def current_key(key: str) -> str:
-    """The present name of a key that may be an old one."""
+    """Return the present name of a key that may be an old name."""
     section, dot, last = key.partition(".")
     renamed = f"{_FORMER_SECTIONS.get(section, section)}{dot}{last}"
     return renamed if renamed in FIELDS else key
@@ -45,13 +45,13 @@ def kafka_name(key: str) -> str:
 
 
 def is_live(key: str) -> bool:
-    """Whether a running broker can apply a change of this setting."""
+    """Return whether a running broker can apply a change of this setting."""
     extra = FIELDS[key].json_schema_extra
     return isinstance(extra, dict) and extra.get("live") is True
 
 
 def find_keys(name: str) -> list[str]:
-    """The settings that a user may mean by a key, a section, a variable or Kafka's name."""
+    """Return the settings that a key, a section, a variable or Kafka's name may mean."""
     key = current_key(key_of_variable(name.upper()) or name)
     if key in FIELDS:
         return [key]
@@ -60,14 +60,14 @@ def find_keys(name: str) -> list[str]:
 
 
 def closest_keys(name: str) -> list[str]:
-    """Known keys that look like `name`, best first."""
+    """Return known keys similar to `name`, best first."""
     last_part = name.rpartition(".")[2]
     same_name = [key for key in FIELDS if key.rpartition(".")[2] == last_part]
     return same_name or _close(name, list(FIELDS))
 
 
 def closest_names(name: str) -> list[str]:
-    """Names of settings that look like `name`, of the same kind of name."""
+    """Return names of settings similar to `name`, of the same kind of name."""
     if name.upper().startswith(ENVIRONMENT_PREFIX):
         return _close(name.upper(), [environment_name(key) for key in FIELDS])
     kafka_names = {kafka_name(key) for key in FIELDS} - {""}
@@ -75,7 +75,7 @@ def closest_names(name: str) -> list[str]:
 
 
 def extra_text(field: FieldInfo, name: str) -> str:
-    """A text of a field's extra data by name; empty when there is none."""
+    """Return a text of a field's extra data by name; empty when there is none."""
     extra = field.json_schema_extra
     return str(extra.get(name, "")) if isinstance(extra, dict) else ""
 

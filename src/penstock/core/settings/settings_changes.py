@@ -1,7 +1,7 @@
 """Differences between two trees of settings, and whether a running broker can apply them (pure).
 
-A change is accepted whole or not at all: one setting that needs a restart refuses all others with
-it. How changes are applied is NOT known here.
+A change is accepted or rejected as a whole: one setting that needs a restart rejects all others. It
+does NOT know how changes are applied.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from penstock.core.settings.tree import Settings, flat_values
 
 
 class ChangedSetting(NamedTuple):
-    """One setting that has another value."""
+    """One setting with a new value."""
 
     key: str
     before: object
@@ -23,7 +23,7 @@ class ChangedSetting(NamedTuple):
 
 
 def changed_settings(before: Settings, after: Settings) -> tuple[ChangedSetting, ...]:
-    """The changed settings, in the order of the tree."""
+    """Return the changed settings, in the order of the tree."""
     old, new = flat_values(before), flat_values(after)
     return tuple(ChangedSetting(key, old[key], new[key]) for key in old if old[key] != new[key])
 
@@ -31,7 +31,7 @@ def changed_settings(before: Settings, after: Settings) -> tuple[ChangedSetting,
 def restart_reasons(
     changed: Iterable[ChangedSetting], sources: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Why a running broker cannot apply the changes; empty when it can."""
+    """Return why a running broker cannot apply the changes; empty if it can."""
     return tuple(
         f"{one.key} = {_shown(one.after)} ({sources.get(one.key, 'default')}) needs a restart: "
         f"this broker runs with {_shown(one.before)}. Restart it, or take the change back."
@@ -41,7 +41,7 @@ def restart_reasons(
 
 
 def _shown(value: object) -> str:
-    """A value as a settings file writes it."""
+    """Return a value in the form of a settings file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "unset" if value is None else repr(value) if isinstance(value, str) else str(value)

@@ -1,7 +1,7 @@
 """Line numbers of the keys of a TOML text, for messages; `tomllib` does not keep them.
 
-Only a hint. The text was parsed by `tomllib`, so it is known to be valid; this finds lines, never
-values. A key inside an inline table or an array has the line of that table or array.
+The lines are only a hint. `tomllib` has parsed the text, so it is valid; this module finds lines,
+never values. A key inside an inline table or an array has the line of that table or array.
 """
 
 import re
@@ -18,7 +18,7 @@ _TOKENS: Final = re.compile(r"\"\"\"|'''|\"(?:\\.|[^\"\\])*\"|'[^']*'|#|[\[\]{}]
 
 
 def key_lines(toml_text: str) -> dict[str, int]:
-    """The line of each key; a key in the second `[[topics]]` is `topics[1].name`."""
+    """Return the line of each key; a key in the second `[[topics]]` is `topics[1].name`."""
     lines: dict[str, int] = {}
     counts: dict[str, int] = {}
     section, inside = "", _Inside()
@@ -41,7 +41,7 @@ def key_lines(toml_text: str) -> dict[str, int]:
 
 
 def line_of(lines: Mapping[str, int], key: str) -> int | None:
-    """The line of a key, or of the innermost table or array around it."""
+    """Return the line of a key, or of the innermost table or array around it."""
     while key not in lines:
         key, dot, _ = key.rpartition(".")
         if not dot:
@@ -54,13 +54,13 @@ def _plain(name: str) -> str:
 
 
 def _within_array(name: str, counts: Mapping[str, int]) -> str:
-    """`[topics.settings]` after a `[[topics]]` belongs to that topic."""
+    """Return the name within its array: `[topics.settings]` belongs to the last `[[topics]]`."""
     first, dot, rest = name.partition(".")
     return f"{first}[{counts[first]}]{dot}{rest}" if first in counts else name
 
 
 class _Inside:
-    """Whether the text is in the middle of a value of several lines."""
+    """Whether the text is inside a value of several lines."""
 
     def __init__(self) -> None:
         self._depth = 0

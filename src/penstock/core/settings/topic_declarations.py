@@ -7,7 +7,7 @@
 
 Guarantees: a returned declaration has a unique name, a number of partitions within the limits or
 none, and settings as texts. Kafka's rules for names and settings are NOT checked here: the caller
-passes that check in. `cluster.declared_topics` carries declarations out.
+passes that check. `cluster.declared_topics` carries out declarations.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ class TopicDeclaration:
     settings: Mapping[str, str] = field(default_factory=dict)
     """By Kafka's names."""
     source: str = "settings file"
-    """Where it is declared, for messages."""
+    """The place of the declaration, for messages."""
 
 
 TopicCheck = Callable[[TopicDeclaration], Iterable[str]]
@@ -40,14 +40,14 @@ TopicCheck = Callable[[TopicDeclaration], Iterable[str]]
 
 
 def nothing_more(_: TopicDeclaration) -> Iterable[str]:
-    """The check of a caller without rules for topics."""
+    """Return no problems: the check of a caller without rules for topics."""
     return ()
 
 
 def read_declarations(
     entries: list[object], lines: Mapping[str, int], file_name: str, problems: list[str]
 ) -> tuple[TopicDeclaration, ...]:
-    """The valid declarations; the errors of the others are added to `problems`."""
+    """Return the valid declarations; add the errors of the others to `problems`."""
     if len(entries) > DECLARED_TOPICS_MAX:
         problems.append(
             f"{file_name} declares {len(entries)} topics, more than {DECLARED_TOPICS_MAX}. Create "
@@ -80,14 +80,14 @@ class _Entry:
         self._file_name = file_name
 
     def where(self, name: str = "") -> str:
-        """The file and line of one of the keys."""
+        """Return the file and line of one of the keys."""
         from penstock.core.settings.toml_lines import line_of  # only with declared topics
 
         line = line_of(self._lines, f"{self._key}.{name}" if name else self._key)
         return self._file_name if line is None else f"{self._file_name} line {line}"
 
     def read(self, entry: object, problems: list[str]) -> TopicDeclaration | None:
-        """The declaration, or None when it has no valid name."""
+        """Return the declaration, or None if it has no valid name."""
         if not isinstance(entry, dict):
             problems.append(f"{self.where()}: a topic is declared as a table, not as {entry!r}.")
             return None
@@ -150,7 +150,7 @@ def _is_partition_count(value: object) -> bool:
 
 
 def _flattened(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Settings by name: TOML reads `retention.ms = 1` without quotes as a table in a table."""
+    """Yield settings by name: TOML parses `retention.ms = 1` without quotes as nested tables."""
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flattened(value, f"{prefix}{name}.")

@@ -359,7 +359,7 @@ FIELDS: Final[Mapping[str, FieldInfo]] = dict(_fields())
 
 
 def flat_values(settings: Settings) -> dict[str, object]:
-    """The values of a tree by key."""
+    """Return the values of a tree by key."""
     return {
         key: getattr(getattr(settings, section), name)
         for key in FIELDS
@@ -368,7 +368,7 @@ def flat_values(settings: Settings) -> dict[str, object]:
 
 
 def settings_of(values: Mapping[str, object]) -> Settings:
-    """The tree of a flat table; keys that are missing keep their defaults."""
+    """Return the tree of a flat table; missing keys have their defaults."""
     tree: dict[str, dict[str, object]] = {}
     for key, value in values.items():
         section, _, name = key.partition(".")

@@ -2,7 +2,7 @@
 
 The metadata checks and stores changes, so they are in force again after a restart. Only defaults of
 topics can be changed: when a call returns, the logs of every topic without its own value use them.
-Values of the settings file, the environment or a flag stay there and count again when the change is
+Values of the settings file, the environment or a flag are kept and apply again when the change is
 deleted.
 """
 
@@ -30,13 +30,13 @@ class Brokers:
         return self._given.layers_in(self._metadata.image)
 
     async def follow(self) -> None:
-        """A layer has changed: apply the settings now in force to the topics."""
+        """Apply the settings in force to the topics, after a layer has changed."""
         await self._topics.follow_defaults()
 
     async def change_settings(
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
-        """One outcome for each; when the call returns, the logs follow."""
+        """Return one outcome for each change; when the call returns, the logs follow."""
         outcomes: list[PenstockError | None] = []
         for change in changes:
             try:

@@ -26,8 +26,8 @@ from penstock.core.settings.tree import Settings
 logger = logging.getLogger(__name__)
 
 CHANGES_AT_ONCE: Final = 50
-"""Changes handled before other connections get a turn: refused ones never wait, and one request may
-name twenty thousand groups. About 3 ms of work."""
+"""Changes handled before other connections get a turn: rejected changes never wait, and one request
+may name twenty thousand groups. About 3 ms of work."""
 
 
 class Groups:
@@ -44,13 +44,13 @@ class Groups:
         self._tell_what_is_out_of_bounds()
 
     def describe_settings(self, name: str) -> tuple[DescribedConfig, ...]:
-        """Every setting of a group, with where its value comes from."""
+        """Return every setting of a group, with the source of its value."""
         return describe_group(self._metadata.image.group_settings(name), self._rules)
 
     async def change_settings(
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
-        """One outcome for each group; when the call returns, its next heartbeat follows them."""
+        """Return one outcome for each group; when the call returns, its next heartbeat uses it."""
         outcomes: list[PenstockError | None] = []
         for number, change in enumerate(changes, 1):
             if number % CHANGES_AT_ONCE == 0:

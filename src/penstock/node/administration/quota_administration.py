@@ -17,7 +17,7 @@ from penstock.cluster.service import MetadataService
 from penstock.core.errors import PenstockError
 
 CHANGES_AT_ONCE: Final = 50
-"""Changes handled before other connections get a turn: refused ones never wait."""
+"""Changes handled before other connections get a turn: rejected changes never wait."""
 
 
 class QuotaChanges:
@@ -33,7 +33,7 @@ class QuotaChanges:
     async def change(
         self, changes: Sequence[QuotaChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
-        """One outcome for each entity; when the call returns, its quotas are in force."""
+        """Return one outcome for each entity; when the call returns, its quotas are in force."""
         outcomes: list[PenstockError | None] = []
         for number, change in enumerate(changes, 1):
             if number % CHANGES_AT_ONCE == 0:

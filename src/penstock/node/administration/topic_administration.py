@@ -1,11 +1,11 @@
 """`Topics`: topics are created, changed and deleted in the metadata, then in the logs.
 
 The order matters. Creating: the topic is stored first, then its logs are created, then it is
-served, then the call returns. When a log cannot be created, the topic is deleted again, so that an
-error means that there is no topic. Deleting: the topic is removed from the store first, then it is
+served, then the call returns. When a log cannot be created, the topic is deleted again, so an error
+means that the topic does not exist. Deleting: the topic is removed from the store first, then it is
 no longer served, then its logs are renamed, then the call returns. A crash at any point leaves
-either a topic whose logs are created at the next start, or logs without a topic, which are set
-aside then.
+either a topic whose logs are created at the next start, or logs without a topic, which the next
+start sets aside.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from penstock.replication.hosting import Hosting
 logger = logging.getLogger(__name__)
 
 CHANGES_AT_ONCE: Final = 20
-"""Changes of settings handled before other connections get a turn: about 5 ms of work. Refused ones
-never wait, and one request may name twenty thousand topics."""
+"""Changes of settings handled before other connections get a turn: about 5 ms of work. Rejected
+changes never wait, and one request may name twenty thousand topics."""
 ROOM_SECONDS = 1.0
-"""Between two attempts to create a log that found no disk space."""
+"""Time between two attempts to create a log after a lack of disk space."""
 
 
 class Topics:
@@ -44,7 +44,7 @@ class Topics:
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool
     ) -> list[TopicImage | PenstockError]:
-        """One outcome for each topic, in the order asked."""
+        """Return one outcome for each topic, in request order."""
         async with self._one_at_a_time:
             outcomes = await self._metadata.create_topics(topics, validate_only=validate_only)
             if validate_only:
@@ -70,7 +70,7 @@ class Topics:
         return failure
 
     async def delete(self, topic_ids: Sequence[UUID]) -> list[PenstockError | None]:
-        """One outcome for each topic, in the order asked; None is success."""
+        """Return one outcome for each topic, in request order; None is success."""
         async with self._one_at_a_time:
             outcomes = await self._metadata.delete_topics(topic_ids)
             for outcome in outcomes:
@@ -81,12 +81,12 @@ class Topics:
     async def add_partitions(
         self, wanted: Sequence[MorePartitions], *, validate_only: bool
     ) -> list[PenstockError | None]:
-        """One outcome for each topic, in the order asked; None is success.
+        """Return one outcome for each topic, in request order; None is success.
 
         A new partition whose log cannot be created exists anyway, because partitions cannot be
         removed, and the client gets a success, as in Kafka. This broker logs the error, and returns
-        it to every request for that partition. A log that found no disk space is retried when there
-        is some, any other at the next start at the latest.
+        it to every request for that partition. Without disk space, the log is created when there is
+        space; after any other error, at the next start at the latest.
         """
         outcomes: list[PenstockError | None] = []
         async with self._one_at_a_time:
@@ -108,7 +108,7 @@ class Topics:
     async def change_settings(
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
-        """One outcome for each topic; when the call returns, its logs follow the new settings."""
+        """Return one outcome for each topic; when the call returns, its logs use the settings."""
         outcomes: list[PenstockError | None] = []
         async with self._one_at_a_time:
             for number, change in enumerate(changes, 1):
@@ -139,7 +139,7 @@ class Topics:
                     await asyncio.sleep(0)
 
     async def host_when_there_is_room(self) -> None:
-        """Create the logs that found no disk space, as soon as there is some; until cancelled."""
+        """Create the logs that lack disk space, as soon as there is some; until cancelled."""
         while True:
             await asyncio.sleep(ROOM_SECONDS)
             if self._hosting.without_room:

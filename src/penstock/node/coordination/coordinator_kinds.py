@@ -1,6 +1,6 @@
 """The parts of a group coordinator and a transaction coordinator: topic, record format, shard.
 
-Imported, with its own imports, when the first client asks for a coordinator. It decides nothing.
+Imported, with its own imports, at the first client request for a coordinator. It decides nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ Shared = TypeVar("Shared", GroupSettings, TransactionSettings)
 
 
 class NoEffects:
-    """For shards that have none."""
+    """The effects of shards that have none."""
 
     async def perform(self, effect: object) -> object:
         """Never called: a group shard has no effects."""
@@ -53,7 +53,7 @@ class ImageGroupTimes:
         self._default = self._times(NO_SETTINGS)
 
     def of(self, group_id: str) -> ConsumerTimes:
-        """The times of this group now."""
+        """Return the times of this group now."""
         group = self._image().groups.get(group_id)
         return self._default if group is None else self._times(group.settings)
 
@@ -74,7 +74,7 @@ class Kind:
     make_shard: Callable[[], Shard]
     effects: Effects
     follow: Callable[[Settings], None]
-    """Let the shards use other settings starting with their next event."""
+    """Apply other settings to the shards, starting with their next event."""
 
 
 def group_kind(
@@ -82,7 +82,7 @@ def group_kind(
     image: Callable[[], MetadataImage],
     shards: Callable[[], Iterable[Shard]],
 ) -> Kind:
-    """Groups, over `__consumer_offsets`; `image` is the newest one, for settings of groups.
+    """Return the kind for groups, over `__consumer_offsets`; `image` has the groups' settings.
 
     `shards` returns all shards that this broker has now: the metadata of their groups has one
     bound.
@@ -132,7 +132,7 @@ def _group_settings(settings: GroupsSettings) -> GroupSettings:
 
 
 def transaction_kind(settings: TransactionsSettings, effects: Effects) -> Kind:
-    """Transactions, over `__transaction_state`."""
+    """Return the kind for transactions, over `__transaction_state`."""
     shared = _transaction_settings(settings)
     return Kind(
         NewTopic(

@@ -1,14 +1,14 @@
 """`broker.context.Coordinators`: finds the shard of a key, and creates the internal topics.
 
-An internal topic is created when the first client asks for a coordinator, and its shards are
-created then; at a start, existing ones are loaded in the background. Guarantees:
+An internal topic and its shards are created when the first client requests a coordinator; a start
+loads existing shards in the background. Guarantees:
 
 - each partition of an internal topic that this broker serves has one shard;
 - a shard gets each new image of the cluster's topics, in order;
 - when it stops, requests that wait for a shard get an error, and effects of shards are abandoned:
   they are started again when the log is loaded.
 
-The decisions of a shard are NOT known here; its code is imported when it is first needed.
+It does NOT know the decisions of a shard; the shard's code is imported at its first use.
 """
 
 import asyncio
@@ -59,15 +59,15 @@ class ImageTopics:
         return self._image.revision
 
     def by_name(self, name: str) -> TopicView | None:
-        """The topic of this name."""
+        """Return the topic of this name."""
         return _view(self._image.topic(name))
 
     def by_id(self, topic_id: UUID) -> TopicView | None:
-        """The topic of this id."""
+        """Return the topic of this id."""
         return _view(self._image.topic_by_id(topic_id))
 
     def names(self) -> Iterable[str]:
-        """The names of all topics, in no order."""
+        """Return the names of all topics, in no order."""
         return self._image.topics
 
 
@@ -166,7 +166,7 @@ class NodeCoordinators:
             self._open(kind, partition)
 
     def _open(self, kind: CoordinatorKind, partition: int) -> Runtime | None:
-        """The runtime with the shard of a partition; None when the partition is not here."""
+        """Return the runtime with the shard of a partition; None when the partition is not here."""
         if self._is_stopped:
             return None
         runtime = self._runtimes.get(kind) or self._make_runtime(kind)
@@ -227,12 +227,12 @@ class NodeCoordinators:
     # --- The port ---
 
     def partition_count(self, kind: CoordinatorKind) -> int:
-        """Partitions of the internal topic; 0 while it does not exist."""
+        """Return the number of partitions of the internal topic; 0 while it does not exist."""
         topic = self._metadata.image.topic(TOPICS[kind])
         return 0 if topic is None else len(topic.partitions)
 
     def partition_of(self, kind: CoordinatorKind, key: str) -> int:
-        """The partition of the internal topic that a key belongs to."""
+        """Return the partition of the internal topic that a key belongs to."""
         count = self.partition_count(kind)
         if count == 0:
             count = self._kind(kind).new_topic.partition_count
@@ -241,13 +241,13 @@ class NodeCoordinators:
     def submit(
         self, kind: CoordinatorKind, key: str, request: Message, context: RequestContext
     ) -> Answer:
-        """Ask the shard of a key."""
+        """Send a request to the shard of a key."""
         return self.submit_to(kind, self.partition_of(kind, key), request, context)
 
     def submit_to(
         self, kind: CoordinatorKind, partition: int, request: Message, context: RequestContext
     ) -> Answer:
-        """Ask the shard of a partition."""
+        """Send a request to the shard of a partition."""
         runtime = self._open(kind, partition)
         if runtime is None:
             answer: Answer = Deferred()
@@ -262,13 +262,13 @@ class NodeCoordinators:
     async def ask(
         self, kind: CoordinatorKind, key: str, request: Message, context: RequestContext
     ) -> Message | PenstockError:
-        """Ask the shard of a key."""
+        """Send a request to the shard of a key."""
         return await self._result(self.submit(kind, key, request, context))
 
     async def ask_partition(
         self, kind: CoordinatorKind, partition: int, request: Message, context: RequestContext
     ) -> Message | PenstockError:
-        """Ask the shard of a partition."""
+        """Send a request to the shard of a partition."""
         return await self._result(self.submit_to(kind, partition, request, context))
 
     async def _result(self, answer: Answer) -> Message | PenstockError:
@@ -282,7 +282,7 @@ class NodeCoordinators:
         return await future
 
     async def ensure_topic(self, kind: CoordinatorKind) -> PenstockError | None:
-        """Create the internal topic if it does not exist; the error when that failed."""
+        """Create the internal topic if it does not exist; return the error if that fails."""
         if self._metadata.image.topic(TOPICS[kind]) is None:
             new_topic = self._kind(kind).new_topic
             (outcome,) = await self._topics.create([new_topic], validate_only=False)
@@ -293,11 +293,11 @@ class NodeCoordinators:
         return None
 
     def runtime(self, kind: CoordinatorKind) -> Runtime | None:
-        """The shards of a kind, for read-only use; None before the first request for one."""
+        """Return the shards of a kind, read-only; None before the first request for one."""
         return self._runtimes.get(kind)
 
     def unavailable(self) -> tuple[int, int]:
-        """How many shards are being loaded, and how many cannot be loaded."""
+        """Return the number of shards being loaded, and of shards that cannot be loaded."""
         phases = [driver.phase for runtime in self._runtimes.values() for driver in runtime]
         return phases.count(Phase.LOADING), phases.count(Phase.FAILED)
 
@@ -306,7 +306,7 @@ class NodeCoordinators:
     def marker_written(
         self, name: TopicPartition, producer_id: int, producer_epoch: int, *, commits: bool
     ) -> None:
-        """The end of a transaction was appended to a partition, just now."""
+        """Handle the end of a transaction that was appended to a partition just now."""
         runtime = self._runtimes.get("group")
         if KINDS_BY_TOPIC.get(name.topic) == "group" and runtime is not None:
             runtime.marker_written(

@@ -35,7 +35,7 @@ from penstock.storage.worker_pool import WorkClass
 Decode = Callable[[bytes, bytes | None], TypedRecord | None]
 
 COMMIT_WAIT_MS_MAX: Final = 3_600_000
-"""An hour: a disk without a sync for so long has failed, and the shard must be loaded anew."""
+"""An hour: a disk without a sync for this long has failed, and the shard must be loaded again."""
 
 
 class _HeavyBatch:
@@ -53,7 +53,7 @@ class _HeavyBatch:
 
 
 def _is_heavy(header: BatchHeader) -> bool:
-    """Whether the batch is too large to be decoded at once on the loop."""
+    """Return whether the batch is too large to be decoded at once on the loop."""
     return not header.is_control and (
         header.codec != 0
         or header.record_count > COORDINATOR_LOAD_RECORDS
@@ -109,7 +109,7 @@ class PartitionJournal:
         for record in records:
             key, value = encode(record)
             builder.append(Record(key, value, (), now_ms))
-            # Not after all are encoded: a long name in each of many records is gigabytes.
+            # Checked for each record: a long name in each of many records is gigabytes.
             if builder.size_bytes > COORDINATOR_BATCH_BYTES_MAX:
                 raise BatchTooLargeError(
                     f"a change of {len(records)} records is too large for {self.partition.name}, "
@@ -142,8 +142,8 @@ class PartitionJournal:
             on_done(error)
 
     async def read(self, offset: int) -> tuple[Sequence[LoadedBatch], int]:
-        """Some batches from `offset` on, or some records of one; and the offset behind them."""
-        # Other tasks get their turn: a large log is read in thousands of pieces.
+        """Return some batches starting at `offset`, or some records of one, and the next offset."""
+        # Let other tasks run: a large log is read in thousands of pieces.
         await asyncio.sleep(0)
         heavy, self._heavy = self._heavy, None
         if heavy is None or heavy.next_offset != offset:
@@ -162,7 +162,7 @@ class PartitionJournal:
         return [portion], heavy.next_offset
 
     async def _read_bytes(self, offset: int) -> tuple[memoryview, int]:
-        """Whole batches from `offset` on, and the end of the log when they were read."""
+        """Return whole batches starting at `offset`, and the end of the log at the read."""
         log, end_offset = self.partition.log, self.end_offset
         try:
             found = log.read(
@@ -185,7 +185,7 @@ class PartitionJournal:
         return _HeavyBatch(header, section)
 
     def _portion(self, heavy: "_HeavyBatch", offset: int) -> LoadedBatch:
-        """The next records of a heavy batch."""
+        """Return the next records of a heavy batch."""
         header, count = heavy.header, min(heavy.left, COORDINATOR_LOAD_RECORDS)
         found, heavy.place = stored_records(heavy.section, heavy.place, count, header.base_offset)
         heavy.left -= count
@@ -201,7 +201,7 @@ class PartitionJournal:
     def _loaded(
         self, view: memoryview, offset: int, end_offset: int
     ) -> tuple[list[LoadedBatch], int]:
-        """The records from `offset` on; neighbours without a transaction become one batch."""
+        """Return the records from `offset`, and the next offset; plain neighbours share a batch."""
         batches: list[LoadedBatch] = []
         plain: list[OffsetRecord] = []
         position, behind, count = 0, end_offset, 0
@@ -262,6 +262,6 @@ class PartitionJournal:
                 self.note_skipped(record_offset, error)
                 continue
             if typed is not None:
-                # Without the classes' own constructors, which cost as much as the decoding.
+                # This skips the classes' constructors, which cost as much as the decoding.
                 record = tuple.__new__(StoredRecord, typed)
                 records.append(tuple.__new__(OffsetRecord, (record_offset, record)))

@@ -1,10 +1,10 @@
 """Carries out the effects of transaction shards: markers in partitions, and new producer ids.
 
 All markers of a transaction are appended in one step and then awaited together. A marker counts as
-written when it is committed, and is not written again when those of other partitions are retried.
-No other coordinator's epoch fences them: this broker leads the partition of the transaction's
-state, so it is the only coordinator. It does NOT decide how a transaction ends, or when to try
-again.
+written when it is committed. It is not written again when the markers of other partitions are
+retried. No other coordinator's epoch fences them: this broker leads the partition of the
+transaction's state, so it is the only coordinator. It does NOT decide the outcome of a transaction,
+or when to retry.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from penstock.replication.manager import ReplicaManager, TransactionEnd
 logger = logging.getLogger(__name__)
 
 STRICT_TRANSACTION_VERSION: Final = 2
-"""Starting at this version, each end of a transaction has an epoch of its own."""
+"""Starting at this version, each end of a transaction has its own epoch."""
 
 
 class MarkerWritten(Protocol):
@@ -33,7 +33,7 @@ class MarkerWritten(Protocol):
     def __call__(
         self, name: TopicPartition, producer_id: int, producer_epoch: int, *, commits: bool
     ) -> None:
-        """A marker was appended."""
+        """Handle an appended marker."""
         ...
 
 
@@ -59,7 +59,7 @@ class TransactionEffects:
         markers must not count as written."""
 
     async def perform(self, effect: object) -> object:
-        """Carry an effect out; raises a `PenstockError` when it failed."""
+        """Carry out an effect; raise a `PenstockError` if it fails."""
         match effect:
             case NextProducerId():
                 return await self._producer_ids.next_id()
@@ -107,7 +107,8 @@ class TransactionEffects:
 
         known = partition.log.producers.entries.get(end.producer_id)
         if known is not None and known.coordinator_epoch > end.coordinator_epoch:
-            # The epoch of a client, which may send any, or of the log's former cluster.
+            # The epoch is from a client, which may send any epoch, or from the log's former
+            # cluster.
             end = end._replace(coordinator_epoch=known.coordinator_epoch)
 
         def appended() -> None:

@@ -1,8 +1,8 @@
-"""Groups and transactions as metrics: how many in which state, and how far behind groups are.
+"""Metrics of groups and transactions: their number by state, and the lag of groups.
 
-It reads the shards that are loaded and starts none: before the first client asks for a coordinator
-there are no rows, and the code of groups is not even imported. A scrape iterates over every group
-and every transactional id.
+It reads loaded shards and loads none: before the first client requests a coordinator there are no
+rows, and the code of groups is not imported. A scrape iterates over every group and every
+transactional id.
 """
 
 from collections import Counter as Multiset

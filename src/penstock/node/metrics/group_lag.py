@@ -1,8 +1,8 @@
 """The lag of every group as a metric: records between its committed offset and the log's end.
 
 The end is the high watermark, as for `penstock group lag` and Kafka's tool. A partition that is not
-on this broker, or that was deleted, has no row; an offset beyond the end has lag 0. It reads the
-shards that are loaded and starts none: a group whose shard is loading appears afterwards.
+on this broker, or that was deleted, has no row; an offset beyond the end has lag 0. It reads loaded
+shards and loads none: a group whose shard is loading appears afterwards.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from penstock.replication.manager import ReplicaManager
 
 
 def lag_rows(runtime: Runtime, replicas: ReplicaManager) -> Iterator[Row]:
-    """One row for each committed offset: group, topic, partition."""
+    """Yield one row for each committed offset: group, topic, partition."""
     for driver in runtime:
         shard = driver.shard
         assert isinstance(shard, GroupShard)

@@ -1,12 +1,11 @@
 """`LimitsView`: every limit of a running broker with its use, as rows and as metrics.
 
-The rows are built when they are requested, from the parts that enforce the limits: there is no
-second count that could differ. `current` and `limit` are in the row's unit. The disk's row has the
-used space and the space that may be used before produce is refused, so that it reads like the
-others.
+The rows are built on request from the parts that enforce the limits: there is no second count that
+could differ. `current` and `limit` are in the row's unit. The disk's row has the used space and the
+space that can be used before produce is rejected, so it reads like the other rows.
 
 Three metrics have the same rows: `limit_used`, `limit_max` and `limit_refusals_total`, each with
-the label `limit`. It decides and refuses nothing.
+the label `limit`. It decides and rejects nothing.
 """
 
 from penstock.broker.connections.server import Listener
@@ -40,7 +39,7 @@ class LimitsView:
         self._refused_batches = refused_batches
 
     def rows(self) -> list[LimitUse]:
-        """Every limit now."""
+        """Return every limit now."""
         waits, sessions = self._replicas.waits, self._fetch_sessions
         return [
             *self._listener.limits(),
@@ -91,7 +90,7 @@ class LimitsView:
 
 
 def refused_batches_family(refused: RefusedBatches) -> Family:
-    """Refused batches, by the name of the error."""
+    """Return the family of rejected batches, by the name of the error."""
 
     def read() -> list[Row]:
         return [Row((ErrorCode(code).name,), count) for code, count in refused.by_code.items()]

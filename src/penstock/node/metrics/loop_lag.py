@@ -1,8 +1,9 @@
-"""`LoopLag`: how late the event loop is, as a histogram.
+"""`LoopLag`: the delay of the event loop, as a histogram.
 
-Twice a second it schedules a call, and records how late the call was. Every request waits that long
-before it is handled: for work that holds the loop, a garbage collection, a processor that other
-processes use. It costs a few microseconds each time. It starts no task and changes nothing.
+Twice a second it schedules a call, and records the delay of the call. Every request waits that long
+before it is handled. Causes are work that blocks the loop, a garbage collection, and a processor
+that other processes use. It costs a few microseconds each time. It starts no task and changes
+nothing.
 """
 
 import asyncio
@@ -11,8 +12,8 @@ from typing import Final
 from penstock.core.metrics import Histogram, Registry
 
 INTERVAL_SECONDS: Final = 0.5
-"""Between two measurements. A stop of the loop that lasts this long is always seen, a shorter one
-in proportion."""
+"""Time between two measurements. A stop of the loop that lasts this long is always measured, a
+shorter one in proportion."""
 LAG_BOUNDS: Final = (0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Starting at a millisecond, the precision of the loop's timers."""
 

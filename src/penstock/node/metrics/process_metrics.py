@@ -56,7 +56,7 @@ def register_process(metrics: Registry, clock: Clock) -> None:
 
 
 def open_descriptors() -> int:
-    """How many descriptors this process has; new kernels report it without a list."""
+    """Return the number of open descriptors; new kernels report it without a list."""
     return os.stat(_PROCESS / "fd").st_size or len(os.listdir(_PROCESS / "fd"))
 
 
@@ -77,7 +77,7 @@ def _build() -> Iterator[Row]:
 
 @cache
 def _installed_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # a start does not wait for it
+    from importlib.metadata import PackageNotFoundError, version  # keeps the start fast
 
     try:
         return version("penstock")

@@ -1,4 +1,4 @@
-"""Partitions, logs, syncs and disks as metrics.
+"""Metrics of partitions, logs, syncs and disks.
 
 All values are read at a scrape, from the parts that own them; nothing is counted twice. Metrics by
 topic cost one pass over the partitions at a scrape, and nothing between two.
@@ -63,7 +63,7 @@ def register_storage(metrics: Registry, storage: StorageService, replicas: Repli
 
 
 def count_offline_partitions(storage: StorageService, replicas: ReplicaManager) -> int:
-    """Partitions whose log is damaged, missing, or on a directory that failed."""
+    """Return the number of partitions whose log is damaged, missing, or on a failed directory."""
     failed = [
         f"{flusher.directory.path}/"
         for flusher in storage.manager.flushers
@@ -85,7 +85,7 @@ class _View:
         self._replicas = replicas
 
     def topics(self) -> Iterator[TableRow]:
-        """One row for each topic that has a partition here."""
+        """Yield one row for each topic that has a partition here."""
         found: dict[str, list[int]] = {}
         for partition in tuple(self._replicas):
             log = partition.log
@@ -101,7 +101,7 @@ class _View:
             yield TableRow((topic,), tuple(values))
 
     def disks(self) -> Iterator[TableRow]:
-        """One row for each data directory whose disk was measured."""
+        """Yield one row for each data directory whose disk was measured."""
         for flusher in self._storage.manager.flushers:
             path = flusher.directory.path
             guard = self._storage.disk_guard(path)
@@ -112,12 +112,12 @@ class _View:
                 yield TableRow((path,), values)
 
     def directories(self) -> Iterator[TableRow]:
-        """One row for each data directory."""
+        """Yield one row for each data directory."""
         for flusher in self._storage.manager.flushers:
             values = (int(flusher.directory.failure is not None), flusher.flushed_bytes)
             yield TableRow((flusher.directory.path,), values)
 
     def flush_durations(self) -> Iterator[HistogramRow]:
-        """One histogram for each data directory."""
+        """Yield one histogram for each data directory."""
         for flusher in self._storage.manager.flushers:
             yield flusher.durations.read((flusher.directory.path,))

@@ -1,1 +1,1 @@
-"""The settings in force, the settings file read again, and the topics that it declares."""
+"""The settings in force, the reload of the settings file, and its declared topics."""

@@ -1,8 +1,8 @@
 """`DeclaredTopics`: creates and changes topics as the settings file declares them.
 
-Guarantees: topics are created, grown and given settings as `cluster.declared_topics` plans it, by
-the same code that serves clients; a failure is logged, reported in `problems` and retried at the
-next reconciliation, and no other work waits for it. It never deletes a topic.
+Guarantees: topics are created, extended and configured as `cluster.declared_topics` plans, by the
+same code that serves clients. A failure is logged, reported in `problems` and retried at the next
+reconciliation, and no other work waits for it. It never deletes a topic.
 """
 
 import logging
@@ -101,7 +101,7 @@ class DeclaredTopics:
         plan: TopicsPlan,
         before: dict[str, SetByFile],
     ) -> None:
-        """Before settings change: note the settings that the file may own now, old and new."""
+        """Note, before a change, the settings that the file may own, old and new."""
         changes: dict[str, SettingsChange] = {change.name: change for change in plan.changes}
         ahead: dict[str, SetByFile | None] = {}
         for one in declared:
@@ -123,9 +123,9 @@ class DeclaredTopics:
         known: dict[str, SetByFile],
         failures: Mapping[str, str],
     ) -> None:
-        """Afterwards: note exactly the file's settings; forget topics that it no longer names.
+        """Note, after a change, exactly the file's settings; delete the notes of undeclared topics.
 
-        Where a change failed, the earlier note stays.
+        If a change failed, the earlier note stays.
         """
         wanted: dict[str, SetByFile | None] = dict.fromkeys(known.keys() - failures.keys())
         for one in declared:

@@ -1,9 +1,9 @@
-"""One look at a file, for `core.file_watch`.
+"""Reads the state of a file, for `core.file_watch`.
 
-Polling, not inotify: one `stat` each second costs nothing measurable, works on every file system
-and through every mount, and needs no library and no thread. A watch of the file itself would lose
-it when an editor renames another over it or Kubernetes swaps a link. An operator who cannot wait
-two seconds sends SIGHUP.
+It polls instead of using inotify: one `stat` each second costs nothing measurable, works on every
+file system and through every mount, and needs no library and no thread. An inotify watch of the
+file would lose it when an editor renames another file over it or Kubernetes replaces a link. An
+operator who cannot wait two seconds sends SIGHUP.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from penstock.core.file_watch import Look
 
 
 def look_at(path: str) -> Look | None:
-    """The present state of the file; None when it does not exist or cannot be read."""
+    """Return the present state of the file; None if it does not exist or cannot be read."""
     try:
         found = Path(path).stat()
     except OSError:

@@ -1,9 +1,9 @@
 """`LiveSettings`: the settings in force, and the parts that follow them while the broker runs.
 
 Guarantees: every follower gets settings that were checked as a whole, in the order in which
-followers were added, and before `take` returns; a follower only replaces values and cannot fail. So
-a change is in force for all parts or for none. Values are pushed to the parts: a hot path reads an
-attribute of its own and pays nothing for being changeable.
+followers were added, and before `take` returns. A follower only replaces values and cannot fail, so
+a change is in force for all parts or for none. Values are pushed to the parts: a hot path reads its
+own attribute, without extra cost.
 
 `settings_changes` decides whether a change is accepted, and `settings_reload` reads it.
 """
@@ -32,11 +32,11 @@ class LiveSettings:
 
     @property
     def given(self) -> Settings:
-        """The settings of file, environment and flags; those in force may differ."""
+        """The settings of file, environment and flags; the settings in force may differ."""
         return self._given
 
     def add_followers(self, *followers: Follower) -> None:
-        """Call these with every change."""
+        """Call these followers with every change."""
         self.followers.extend(followers)
 
     def end_with(self, follower: Callable[[Settings], Awaitable[None]]) -> None:
@@ -63,5 +63,5 @@ class LiveSettings:
 
 
 def follow_log_level(settings: Settings) -> None:
-    """Write messages of another level from now on."""
+    """Use the log level of these settings from now on."""
     logging.getLogger("penstock").setLevel(settings.node.log_level.upper())

@@ -1,9 +1,9 @@
-"""`SettingsReload`: reads the settings file again when it has changed or on request.
+"""`SettingsReload`: reloads the settings file after a change or on request.
 
-Guarantees: a file is accepted whole or refused whole, with every reason in the log and the outcome
-in metrics named like Prometheus' own (`config_last_reload_successful` and so on). A refused file
-changes nothing: the broker keeps its settings and waits for the next change. One reload at a time.
-A change of the file is noticed within two checks; `core.file_watch` defines a change.
+Guarantees: a file is accepted or rejected as a whole, with every reason in the log and the outcome
+in metrics named like Prometheus' own (`config_last_reload_successful` and so on). A rejected file
+changes nothing: the broker keeps its settings and waits for the next change. One reload runs at a
+time. A change of the file is noticed within two checks; `core.file_watch` defines a change.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from penstock.node.settings.live_settings import LiveSettings
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Between two checks of the file: a saved file is in force within two seconds."""
+"""Time between two checks of the file: a saved file is in force within two seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class SettingsSource:
     """The source of a broker's settings, which can be read again."""
 
     path: str | None
-    """The settings file; None when there is none, and then only environment and flags count."""
+    """The settings file; None if there is none, and only environment and flags apply."""
     load: Callable[[], Loaded]
-    """Reads everything again; blocks."""
+    """Reads all layers again; blocks."""
     first: Loaded
     """The settings that were read before the start."""
     first_look: Look | None
@@ -49,7 +49,7 @@ class ReloadOutcomes:
     def __init__(self, clock: Clock, metrics: Registry) -> None:
         self._clock = clock
         self.refusal: str | None = None
-        """Why the last reload was refused; None when it was not."""
+        """The reason why the last reload was rejected; None if it was not."""
         self._applied_at_ms = clock.now_ms()
         self.applied = metrics.counter(
             "config_reloads_applied_total", "Times that the settings were read again and taken."
@@ -69,13 +69,13 @@ class ReloadOutcomes:
         )
 
     def note_applied(self) -> None:
-        """The settings that were read are in force."""
+        """Record that the loaded settings are in force."""
         self.refusal = None
         self.applied.value += 1
         self._applied_at_ms = self._clock.now_ms()
 
     def note_refused(self, reason: str) -> None:
-        """The settings that were read are refused, and nothing was changed."""
+        """Record that the loaded settings are rejected, and nothing was changed."""
         self.refusal = reason
         self.refused.value += 1
 
@@ -91,7 +91,7 @@ class SettingsReload:
         outcomes: ReloadOutcomes,
         check: Callable[[Settings], None],
     ) -> None:
-        """`check` raises a domain error for settings that the topics could not follow."""
+        """Set up the reload; `check` raises a domain error if topics cannot follow the settings."""
         self._source = source
         self._live = live
         self._declared = declared
@@ -102,11 +102,11 @@ class SettingsReload:
 
     @property
     def refusal(self) -> str | None:
-        """Why the last reload was refused; None when it was not."""
+        """The reason why the last reload was rejected; None if it was not."""
         return self.outcomes.refusal
 
     def ask(self) -> None:
-        """Read the settings again soon, changed or not; for a signal handler on the loop."""
+        """Reload the settings soon, changed or not; for a signal handler on the loop."""
         self._asked.set()
 
     async def run(self) -> None:
@@ -127,7 +127,7 @@ class SettingsReload:
         await self.reload()
 
     async def reload(self) -> None:
-        """Read everything again; accept or refuse it."""
+        """Read all layers again; accept or reject them."""
         try:
             # Off the loop: a large file takes time, and clients must not wait for it.
             loaded = await asyncio.to_thread(self._source.load)
