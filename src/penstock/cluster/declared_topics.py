@@ -8,7 +8,7 @@ The input is declarations and existing topics, the output a plan. Guarantees of 
   created, because value and topic are checked again at the moment of the change;
 - after it was carried out, the next plan is empty.
 
-A topic that the file no longer names is not changed, including its settings. `node.declared_topics`
+A topic that the file no longer names is not changed, including its settings. `declared_topics`
 carries out a plan, and `declaration_memory` stores the notes.
 """
 

@@ -1,8 +1,8 @@
 """`penstock group reset-offsets`: change a group's committed offsets, after showing a plan.
 
 Nothing is changed without `--execute`. The group must have no members at the plan and at the
-commit; the coordinator checks the latter. One request commits all partitions. `client.offset_reset`
-creates the plan from the facts of `client.reset_facts`.
+commit; the coordinator checks the latter. One request commits all partitions. `groups.offset_reset`
+creates the plan from the facts of `client.groups.reset_facts`.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """A running pipeline on a terminal, or as lines elsewhere: only drawing, no decisions.
 
-All output goes to standard error. The content is from `spark.tables.run_view`, which is pure. Any
+All output goes to standard error. The content is from `inspection.run_view`, which is pure. Any
 thread can report events.
 """
 

@@ -2,7 +2,7 @@
 
 A tree of settings never changes; when the broker accepts new settings, this refers to another tree.
 Code that needs a changeable value reads it from here each time, which costs two attribute lookups.
-`node.live_settings` replaces the tree.
+`node.settings.live_settings` replaces the tree.
 """
 
 from penstock.core.settings.tree import Settings

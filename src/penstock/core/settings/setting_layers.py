@@ -1,7 +1,7 @@
 """The three layers of settings: file, environment, flags; each value checked (pure).
 
 Guarantees: a layer has only valid values; every other value is a problem that names the setting,
-the value, its source and a remedy. `core.settings.config` decides which layer wins.
+the value, its source and a remedy. `core.settings.tree.config` decides which layer wins.
 """
 
 from collections.abc import Iterator, Mapping
