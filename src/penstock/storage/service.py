@@ -225,9 +225,7 @@ class StorageService(ThreadedReads):
             for log in logs:
                 if len(log.segments) > 1:
                     await self.pool.run(WorkClass.READS, partial(self._load_ages, log))
-        for start in range(0, len(logs), _RETENTION_SLICE):
-            await self._retain(logs[start : start + _RETENTION_SLICE])
-            await asyncio.sleep(0)
+        await self._retain_in_slices(logs)
         await self._work(self.manager.purge_deleted)
 
     def _load_ages(self, log: PartitionLog) -> None:
@@ -241,6 +239,11 @@ class StorageService(ThreadedReads):
                 if self.pool.stopping.is_cancelled:
                     return
                 segment.trust_times()
+
+    async def _retain_in_slices(self, logs: list[PartitionLog]) -> None:
+        for start in range(0, len(logs), _RETENTION_SLICE):
+            await self._retain(logs[start : start + _RETENTION_SLICE])
+            await asyncio.sleep(0)
 
     async def _retain(self, logs: list[PartitionLog]) -> None:
         """Delete segments of these logs by retention."""
@@ -259,7 +262,7 @@ class StorageService(ThreadedReads):
         """Hide the records below the given offsets, durably; one outcome for each log."""
         outcomes = await self._log_starts.advance(starts)
         # Segments without visible records are removed at once, not only at the next retention.
-        await self._retain([log for log, _ in starts if log.problem is None])
+        await self._retain_in_slices([log for log, _ in starts if log.problem is None])
         return outcomes
 
     async def clean_logs(self) -> None:

@@ -324,6 +324,25 @@ def test_offset_delete(asker: Asker, group: str, version: int) -> None:
         assert answer.error_code == code
 
 
+def test_an_offset_delete_of_very_many_partitions(asker: Asker, group: str) -> None:
+    """Guards pieces: 60,000 partitions were looked up in one turn of the event loop."""
+    name = fresh_name()
+    asker.create(name, partitions=2)
+    groups.commit(asker, group, {(name, 0): 42, (name, 1): 43})
+    partitions = tuple(
+        offset_delete.OffsetDeleteRequestPartition(partition_index=index) for index in range(1_201)
+    )
+    topic = offset_delete.OffsetDeleteRequestTopic(name=name, partitions=partitions)
+    request = offset_delete.OffsetDeleteRequest(group_id=group, topics=(topic,))
+    (found,) = asker.ask(request, 0, offset_delete.OffsetDeleteResponse).topics
+    assert [one.partition_index for one in found.partitions] == list(range(1_201))
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [one.error_code for one in found.partitions] == [NONE, NONE, *[missing] * 1_199]
+    request = offset_delete.OffsetDeleteRequest(group_id="nobody", topics=(topic,))
+    answer = asker.ask(request, 0, offset_delete.OffsetDeleteResponse)
+    assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
+
+
 @pytest.mark.parametrize("version", versions_of(ApiKey.CONSUMER_GROUP_HEARTBEAT))
 def test_consumer_group_heartbeat_and_describe(asker: Asker, group: str, version: int) -> None:
     name = fresh_name()

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.group_requests import ask_group
+from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces, promise, settled
+from penstock.broker.work.slices import NextTurn
 from penstock.cluster.image import MetadataImage
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode
@@ -18,6 +20,25 @@ from penstock.protocol.messages.offset_delete import (
 
 def handle(request: OffsetDeleteRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Send the existing partitions to the group's coordinator."""
+    if sum(len(topic.partitions) for topic in request.topics) > PIECE_PARTITIONS:
+        return promise(_delete_pieces(request, context), context)
+    return _delete(request, context)
+
+
+async def _delete_pieces(request: OffsetDeleteRequest, context: RequestContext) -> Answer:
+    """Delete many offsets piece by piece; an error of the group ends it."""
+    topics: list[OffsetDeleteResponseTopic] = []
+    turn = NextTurn(context.services.turns, context.services.clock)
+    for few in pieces(request.topics):
+        found: Answer = await settled(_delete(replace(request, topics=few), context))
+        if not isinstance(found, OffsetDeleteResponse) or found.error_code is not ErrorCode.NONE:
+            return found
+        topics += found.topics
+        await turn.wait_if_due()
+    return OffsetDeleteResponse(topics=join_topics(topics))
+
+
+def _delete(request: OffsetDeleteRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     image = context.services.metadata.image
     known = tuple(_existing(topic, image) for topic in request.topics)
     asked = replace(request, topics=tuple(topic for topic in known if topic.partitions))
