@@ -5,10 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.core import limits
+
 DEFECTS_METRIC: Final = "handler_failures_total"
 MIX: Final = "mix"
 SAMPLES_MIN: Final = 50
 """Requests of the neighbour in a phase, below which a p99 says nothing."""
+
+WIDE_REQUEST_MB: Final = 100
+MEMORY_MB_MAX: Final = limits.WIDE_REQUESTS_MAX * WIDE_REQUEST_MB + round(
+    (
+        limits.REQUEST_BYTES_IN_FLIGHT_MAX_DEFAULT
+        + limits.GROUPS_METADATA_BYTES_MAX
+        + (limits.BATCH_THREADS + limits.LOOKUP_THREADS) * limits.DECOMPRESSED_BATCH_BYTES_MAX
+    )
+    / 1e6
+)
+"""The sum of the broker's own bounds on memory: an attack may reach each of them."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +37,7 @@ class Bounds:
     disturbed_share: float = 0.01
     """Of the requests of a phase: with more of them left out, the host decides the p99, and it is
     not judged."""
-    memory_mb: float = 1_024.0
+    memory_mb: float = MEMORY_MB_MAX
     stop_seconds: float = 5.0
 
 
