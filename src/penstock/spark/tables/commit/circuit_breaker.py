@@ -69,7 +69,7 @@ class CircuitBreaker:
 
     @property
     def is_open_at_end(self) -> bool:
-        """Return whether a run has failed at its end, judged by its records, however few."""
+        """Whether a run has failed at its end, judged by its records, however few."""
         return self.share > self.share_max
 
     def reason(self, table: str) -> str:
