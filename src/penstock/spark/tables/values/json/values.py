@@ -55,7 +55,7 @@ class JsonValues:
 
     @functools.cached_property
     def _database(self) -> DatabaseReader:
-        """The database, created on first use: that costs as much as a batch or two of the kernel."""
+        """The database, created on first use: it costs as much as a kernel's batch or two."""
         return DatabaseReader(self._schema)
 
     @property
