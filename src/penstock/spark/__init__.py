@@ -1,8 +1,8 @@
 """Topics as DataFrames: `format("penstock")`, in batch and in Structured Streaming.
 
-Everything here reaches brokers over the wire only, so it works against Apache Kafka too. The
-modules that decide (`options`, `starting`, `offsets`, `planning`, `data_loss`) use neither Spark
-nor Arrow nor sockets; the readers and writers around them are thin.
+This package reaches brokers over the wire only, so it works with Apache Kafka too. The pure modules
+(`options`, `starting`, `offsets`, `planning`, `data_loss`) use neither Spark nor Arrow nor sockets;
+the readers and writers around them are thin.
 
 PySpark and PyArrow are not among Penstock's dependencies. Without them the import of this package
 fails with the names of the packages to install, instead of a failure in the middle of a query.
@@ -25,7 +25,7 @@ if _missing:
 
 
 def __getattr__(name: str) -> object:
-    # Loaded when it is used: workers of a query import this package and need no listener.
+    # Import it on first use: workers of a query import this package and need no listener.
     if name == "ProgressListener":
         from penstock.spark.progress.listener import ProgressListener
 

@@ -1,7 +1,7 @@
 """`PenstockDataSource`: the name, the columns and the readers and writers that Spark sees.
 
 The columns are those of Spark's Kafka source, in its order. Spark imports this file to find the
-name, also for queries that read something else, so slow modules are imported when they are used.
+name, also for queries of other sources, so slow modules are imported on first use.
 """
 
 from typing import Final
@@ -45,7 +45,7 @@ class PenstockDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)`."""
+        """Return the name for `format(...)`."""
         return "penstock"
 
     def schema(self) -> StructType:
@@ -57,21 +57,21 @@ class PenstockDataSource(DataSource):
         return StructType([StructField(name, kind) for name, kind in columns])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch query."""
+        """Return the reader of a batch query."""
         from penstock.spark.source.batch_reader import PenstockBatchReader
 
         self._require_columns(schema)
         return PenstockBatchReader(self.options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader of a stream."""
+        """Return the reader of a stream."""
         from penstock.spark.source.stream_reader import PenstockStreamReader
 
         self._require_columns(schema)
         return PenstockStreamReader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
-        """The writer of a batch."""
+        """Return the writer of a batch."""
         from penstock.spark.sink.writer import make_batch_writer
 
         return make_batch_writer(self.options, schema, overwrite=overwrite)
@@ -81,7 +81,7 @@ class PenstockDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: FBT001
     ) -> DataSourceStreamWriter:
-        """The writer of a stream."""
+        """Return the writer of a stream."""
         from penstock.spark.sink.writer import make_stream_writer
 
         return make_stream_writer(self.options, schema, overwrite=overwrite)

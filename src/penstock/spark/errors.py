@@ -1,4 +1,4 @@
-"""The errors of a Spark query: each says what happened, why, and what to do next.
+"""The errors of a Spark query: each has the problem, its cause and the remedy.
 
 Spark shows their text at the end of a Python traceback, often in a log whose reader did not start
 the query, so each text is complete: it names the option, the topic and the remedy.
@@ -27,10 +27,10 @@ class OptionError(SparkQueryError):
 
 
 class SubscriptionError(SparkQueryError):
-    """A topic or partition that the query reads does not exist."""
+    """A topic or partition of the query does not exist."""
 
     def __init__(self, option: str, problem: str, remedy: str, missing: Sequence[str] = ()) -> None:
-        """`missing`: the topics that do not exist."""
+        """Create the error; `missing` has the topics that do not exist."""
         super().__init__(option, problem, remedy, missing)
         self.option = option
         self.problem = problem
@@ -42,17 +42,18 @@ class SubscriptionError(SparkQueryError):
 
 
 class CheckpointError(SparkQueryError):
-    """An offset in the checkpoint of the query cannot be used."""
+    """An offset in the checkpoint of the query is unusable."""
 
 
 class DataLossError(SparkQueryError):
-    """Records that the query has to read are deleted or replaced."""
+    """Records that the query has to read were deleted or replaced."""
 
     def __init__(
         self, text: str, other_logs: Sequence[str] = (), recreated: Sequence[str] = ()
     ) -> None:
-        """`other_logs`: about logs that end before the position, or were rewritten from there.
+        """Create the error with the texts about its causes.
 
+        `other_logs`: about logs that end before the position, or were rewritten from there.
         `recreated`: sentences about topics that were deleted and created again.
         """
         super().__init__(text)

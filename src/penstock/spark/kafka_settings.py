@@ -2,9 +2,9 @@
 
 `consumer_settings` has the tables of the source and `producer_settings` those of the sink. Every
 setting of Kafka is in one of three: settings that are used, settings without an effect here (with
-the reason, for a warning), and settings that would make the query wrong (with the remedy). A name
-in none of them is rejected: it is most often a typing error. Security settings go to the client,
-which checks them itself.
+the reason, for a warning), and settings that would cause wrong results (with the remedy). A name in
+none of the tables is rejected: it is most often a typing error. The client receives the security
+settings and checks them itself.
 """
 
 import difflib
@@ -30,14 +30,14 @@ class SettingTables:
     whose: str
     used: frozenset[str]
     without_effect: Mapping[str, str]
-    """With the reason."""
+    """Ignored settings, with the reason."""
     refused: Mapping[str, str]
-    """With the remedy."""
+    """Rejected settings, with the remedy."""
 
     def split(self, options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
         """Return Kafka's settings among the options: the client's, the used ones, and warnings.
 
-        Names in `options` are in lower case, as Kafka's are; the prefix is taken off.
+        Names in `options` are in lower case, as Kafka's are; the prefix is removed.
         """
         to_client: dict[str, str] = {}
         used: dict[str, str] = {}

@@ -12,13 +12,13 @@ belongs to another cluster, or to a topic that was deleted and created again; th
 that a log was truncated and has grown again since. An unknown id or epoch is left out and not
 checked.
 
-`begins` has the partitions in which the batch that ends here does not begin where the last batch
-ended: all of them in the first batch, then new partitions, recreated topics and truncated logs.
-Spark asks for the initial offset again when it repeats a first batch that failed, and by then
-"latest" is somewhere else. With `begins` the repeated batch reads the same offsets as before.
+`begins` has the partitions in which this batch does not begin at the end of the last batch. These
+are all partitions in the first batch, and later new partitions, recreated topics and truncated
+logs. Spark requests the initial offset again when it repeats a failed first batch, and by then
+"latest" has moved. With `begins` the repeated batch reads the same offsets as before.
 
 A document of Spark's own Kafka source, {"orders": {"0": 42}}, is accepted too: a query can migrate
-with its checkpoint. Equal offsets give equal text; Spark compares the text.
+with its checkpoint. Equal offsets have equal texts; Spark compares the texts.
 """
 
 from collections.abc import Mapping
@@ -57,11 +57,11 @@ class StreamOffset:
 
     positions: Mapping[TopicPartition, PartitionPosition]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """The ids that are known."""
+    """The known ids."""
     cluster_id: str | None = None
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
     is_initial: bool = False
-    """Where a query starts; it ends no batch."""
+    """Whether this is the start of a query; it ends no batch."""
 
     def topics(self) -> set[str]:
         """Every topic that has a partition here."""
@@ -69,7 +69,7 @@ class StreamOffset:
 
 
 def write_offset(offset: StreamOffset) -> dict[str, Any]:
-    """The document of a position."""
+    """Return the document of a position."""
     topics: dict[str, dict[str, Any]] = {}
     for at in sorted(offset.positions):
         topic = topics.setdefault(at.topic, _topic_document(at.topic, offset.topic_ids))
@@ -90,13 +90,13 @@ def write_offset(offset: StreamOffset) -> dict[str, Any]:
 
 
 def read_offset(document: Mapping[str, Any]) -> StreamOffset:
-    """Return the position in a document; `CheckpointError` when it is not an offset document."""
+    """Return the position in a document; raise `CheckpointError` for any other document."""
     if not isinstance(document, dict):
         raise _damaged("it is not a JSON object")
     version = document.get("version")
     try:
         if not isinstance(version, int):
-            # Spark's own Kafka source: topics, partitions, offsets, and nothing else.
+            # Offsets of Spark's own Kafka source: topics, partitions, offsets, and nothing else.
             offsets = numbers_of(document, 0)
             return StreamOffset({at: PartitionPosition(n) for at, n in offsets.items()})
         if version > VERSION:

@@ -1,8 +1,8 @@
-"""One option's value: from Spark's text to a number, a size, a time (pure).
+"""Parses an option's text from Spark to a number, a size, a time (pure).
 
 Spark passes every option as text. The forms are Spark's own: `true` and `false` in any case, sizes
 as `16m` or `1g` in powers of two, times as `500ms`, `15m` or `1h`; a bare number is bytes or
-milliseconds. A value that does not parse is an `OptionError` that shows the forms.
+milliseconds. An invalid value is an `OptionError` that shows the forms.
 """
 
 import re
@@ -12,9 +12,9 @@ from typing import Final
 from penstock.spark.errors import OptionError
 
 LONG_MAX: Final = 2**63 - 1
-"""Offsets, counts and times are Java's long at the other end."""
+"""Offsets, counts and times are long values in Java."""
 TEXT_CHARACTERS_MAX: Final = 4_194_304
-"""JSON with an offset for each of 100,000 partitions takes 2 MiB; more than 4 MiB is a mistake."""
+"""JSON with an offset for each of 100,000 partitions needs 2 MiB; more than 4 MiB is a mistake."""
 
 _SIZES: Final[Mapping[str, int]] = {
     "": 1,
@@ -41,7 +41,7 @@ _AMOUNT: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 
 
 def read_boolean(option: str, text: str) -> bool:
-    """`true` or `false`, in any case."""
+    """Return `true` or `false`, in any case."""
     word = text.strip().lower()
     if word not in {"true", "false"}:
         raise OptionError(option, f"{shown(text)} is neither true nor false.", "Set one of them.")
@@ -49,7 +49,7 @@ def read_boolean(option: str, text: str) -> bool:
 
 
 def read_integer(option: str, text: str, *, lowest: int, highest: int = LONG_MAX) -> int:
-    """A whole number within bounds."""
+    """Return a whole number within bounds."""
     word = text.strip()
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", word):
         raise OptionError(
@@ -63,17 +63,17 @@ def read_integer(option: str, text: str, *, lowest: int, highest: int = LONG_MAX
 
 
 def read_size(option: str, text: str, *, lowest: int = 1) -> int:
-    """A number of bytes, as `1048576`, `16m` or `1g`."""
+    """Return a number of bytes, as `1048576`, `16m` or `1g`."""
     return _amount(option, text, _SIZES, lowest, "a size in bytes, such as 1048576, 16m or 1g")
 
 
 def read_time_ms(option: str, text: str, *, lowest: int = 0) -> int:
-    """A time in milliseconds, as `30000`, `30s` or `15m`."""
+    """Return a time in milliseconds, as `30000`, `30s` or `15m`."""
     return _amount(option, text, _TIMES_MS, lowest, "a time, such as 30000 (ms), 30s, 15m or 1h")
 
 
 def read_choice(option: str, text: str, choices: tuple[str, ...]) -> str:
-    """One of some words, in any case."""
+    """Return one of the choices; the case is ignored."""
     word = text.strip().lower()
     if word not in choices:
         raise OptionError(
@@ -83,7 +83,7 @@ def read_choice(option: str, text: str, choices: tuple[str, ...]) -> str:
 
 
 def require_short(option: str, text: str) -> str:
-    """Return the text, or raise if it is longer than any sensible one."""
+    """Return the text, or raise if it is longer than any sensible text."""
     if len(text) > TEXT_CHARACTERS_MAX:
         raise OptionError(
             option,

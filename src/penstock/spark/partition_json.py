@@ -3,7 +3,8 @@
     {"orders": [0, 1]}                      which partitions: the option `assign`
     {"orders": {"0": 23, "1": -1}}          a number for each: offsets or timestamps
 
-JSON of another form is an `OptionError` with an example. The meaning of a number is the caller's.
+JSON of another form is an `OptionError` with an example. The caller defines the meaning of a
+number.
 """
 
 import json
@@ -26,7 +27,7 @@ class PartitionFormError(Exception):
 
 
 def read_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
-    """Which partitions, in the order of their names."""
+    """Return the partitions, in the order of their names."""
     try:
         topics = object_of(_parsed(option, text), "the value")
         found = [
@@ -44,7 +45,7 @@ def read_partitions(option: str, text: str) -> tuple[TopicPartition, ...]:
 
 
 def read_numbers(option: str, text: str, *, lowest: int, example: str) -> dict[TopicPartition, int]:
-    """A number for each partition."""
+    """Return a number for each partition."""
     try:
         topics = object_of(_parsed(option, text), "the value")
         found = numbers_of(topics, lowest)
@@ -54,7 +55,7 @@ def read_numbers(option: str, text: str, *, lowest: int, example: str) -> dict[T
 
 
 def numbers_of(topics: Mapping[str, Any], lowest: int) -> dict[TopicPartition, int]:
-    """A number for each partition, from parsed JSON; `PartitionFormError` says what is wrong."""
+    """Return a number for each partition, from parsed JSON, or raise `PartitionFormError`."""
     return {
         TopicPartition(_topic(topic), _index(index)): _number(number, lowest, LONG_MAX)
         for topic, numbers in topics.items()
@@ -63,7 +64,7 @@ def numbers_of(topics: Mapping[str, Any], lowest: int) -> dict[TopicPartition, i
 
 
 def write_numbers(numbers: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """The same form as a document; topics and partitions in order, so that equal is equal text."""
+    """Return a document of the same form, in order, so that equal numbers have equal texts."""
     topics: dict[str, dict[str, int]] = {}
     for at in sorted(numbers):
         topics.setdefault(at.topic, {})[str(at.partition)] = numbers[at]
@@ -71,14 +72,14 @@ def write_numbers(numbers: Mapping[TopicPartition, int]) -> dict[str, dict[str, 
 
 
 def object_of(value: object, name: str) -> dict[str, Any]:
-    """A value of parsed JSON that must be an object."""
+    """Return a value of parsed JSON that must be an object."""
     if not isinstance(value, dict):
         raise PartitionFormError(f"{name} is not a JSON object")
     return value
 
 
 def text_of(value: object, name: str) -> str:
-    """A value of parsed JSON that must be a text, and not an empty one."""
+    """Return a value of parsed JSON that must be a text, and not an empty one."""
     if not isinstance(value, str) or not value:
         raise PartitionFormError(f"{name} is not a text")
     return value

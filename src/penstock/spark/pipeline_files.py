@@ -4,7 +4,7 @@
     orders.py          the one pipeline that this file makes with `@pipeline`
     orders.py:orders   the one of this name, when there are several
 
-Guarantees: a Python file is run once, as a module of its own that is gone afterwards, so that its
+Guarantees: a Python file is run once, as a separate module that is removed afterwards. So its
 functions are sent to Spark's workers by value; workers do not have the file. Every problem is a
 `DefinitionError` that names the file, and for an error raised by a Python file the line too.
 """
@@ -30,14 +30,14 @@ _MODULE: Final = "penstock_pipeline"
 
 @dataclass(frozen=True, slots=True)
 class LoadedPipeline:
-    """A definition and, from Python, the function that rows pass through."""
+    """A definition and, from Python, the function that transforms the rows."""
 
     definition: PipelineDefinition
     transform: Transform | None = None
 
 
 def load_pipeline(named: str) -> LoadedPipeline:
-    """The pipeline that this text names."""
+    """Return the pipeline that this text names."""
     path, name = _split(named)
     if path.suffix != ".py":
         return LoadedPipeline(load_definition(Path(named)))
@@ -74,7 +74,7 @@ def _run(path: Path) -> ModuleType:
 
 
 def _place(path: Path, error: Exception) -> str:
-    """The file and the line of it at which the error was raised, or came through."""
+    """Return the file and the line in it that raised the error or called the raising code."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         return f"{path}, line {error.lineno}"
     lines = [

@@ -1,6 +1,6 @@
-"""Runs a pipeline for a command until it is done, fails, or is stopped.
+"""Runs a pipeline for a command until it ends, fails, or is stopped.
 
-Guarantees: whatever happens, the query is stopped, the pipeline closed and the session stopped, in
+Guarantees: in every case, the query is stopped, the pipeline closed and the session stopped, in
 this order. The error that stops a pipeline is raised unchanged; an error of Spark itself is
 reported by its reason, without Java's stack traces.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_SECONDS: Final = 1
-"""How soon a stop is noticed."""
+"""The interval of the checks for a stop."""
 
 
 class SparkFailedError(SparkQueryError):
@@ -37,12 +37,12 @@ class SparkFailedError(SparkQueryError):
 
 @dataclass(frozen=True, slots=True)
 class SessionChoice:
-    """Where Spark runs, as far as the user specifies it."""
+    """The user's settings for the Spark session."""
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     log: Path | None = None
-    """A file for Java's output; None leaves it on standard error."""
+    """A file for Java's output; with None, the output stays on standard error."""
 
 
 def run_pipeline(
@@ -55,7 +55,7 @@ def run_pipeline(
     started: Callable[[Plan], None],
     broker: BrokerListener | None = None,
 ) -> None:
-    """Run until the end: of the topics as they are now with `once`, else until `stop` is set.
+    """Run to the current end of the topics with `once`, else until `stop` is set.
 
     `broker` receives the broker's state and the lag between the batches of a continuous run.
     """

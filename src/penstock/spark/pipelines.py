@@ -1,4 +1,4 @@
-"""Pipelines written in Python: decorators that give the same definition as a TOML file.
+"""Pipelines written in Python: decorators that create the same definition as a TOML file.
 
 ```python
 @pipeline(
@@ -17,7 +17,7 @@ def orders(rows: DataFrame) -> DataFrame:
 Guarantees: the keys are those of the file's sections and are read by the same reader, so errors
 have the same texts, and are raised when the module is loaded. Expectations keep the order in which
 they are written, and apply to the rows that the function returns. A function needs Spark, so the
-pipeline runs in DataFrame mode; `in_task` is refused.
+pipeline runs in DataFrame mode; `in_task` is rejected.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _EXPECTATIONS = "__penstock_expectations__"
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A definition, and the function that its rows pass through."""
+    """A definition, and the function that transforms its rows."""
 
     definition: PipelineDefinition
     transform: Transform
 
     def __call__(self, rows: DataFrame) -> DataFrame:
-        """The function itself, so that a test can call it."""
+        """Call the function itself, for tests."""
         return self.transform(rows)
 
 
@@ -74,7 +74,7 @@ def pipeline(
                 "a function needs Spark, and in_task passes by it.",
                 "Leave mode out, or write the pipeline as a file, without a function.",
             )
-        # Decorators are applied from the one nearest to the function upwards.
+        # Python applies the decorator nearest to the function first.
         expectations = reversed(getattr(transform, _EXPECTATIONS, ()))
         document: dict[str, object] = {
             "pipeline": {
@@ -101,12 +101,12 @@ def expect(name: str, sql: str) -> Callable[[Function], Function]:
 
 
 def expect_or_drop(name: str, sql: str) -> Callable[[Function], Function]:
-    """Count rows that break the rule, and leave them out."""
+    """Count rows that break the rule, and do not write them."""
     return _expectation(name, sql, Action.DROP)
 
 
 def expect_or_quarantine(name: str, sql: str) -> Callable[[Function], Function]:
-    """Put the records of rows that break the rule into the table of bad records."""
+    """Write the records of rows that break the rule to the table of bad records."""
     return _expectation(name, sql, Action.QUARANTINE)
 
 

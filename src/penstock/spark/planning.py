@@ -22,15 +22,15 @@ from penstock.core.types import TopicPartition
 from penstock.spark.errors import OptionError
 
 TASK_BYTES: Final = 268_435_456
-"""Stored bytes in a task, 256 MiB: a second of reading, so that Spark's cost of a task is small,
+"""Stored bytes in a task, 256 MiB: one second of reading, so that Spark's cost of a task is small,
 and enough pieces of a large partition to keep every core busy."""
 TASKS_BY_BYTES_MAX: Final = 10_000
-"""Tasks that splitting by bytes makes at most; above, tasks become larger. Spark's driver keeps
-about a kilobyte for each and starts some thousand in a second."""
+"""The maximum number of tasks by bytes; above it, tasks become larger. Spark's driver keeps about a
+kilobyte for each task and starts about a thousand in a second."""
 TASKS_MAX: Final = 100_000
-"""Tasks that options may ask for."""
+"""The maximum number of tasks that options may request."""
 RECORD_BYTES_ASSUMED: Final = 1_000
-"""The assumed size of a record when it is unknown; only the size of a task depends on it."""
+"""The assumed size of a record of unknown size; it only affects the size of a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class ReadLimits:
 
     offsets_max: int | None = None
     offsets_min: int | None = None
-    """With fewer offsets waiting the batch is delayed, for `delay_ms_max` at most."""
+    """With fewer waiting offsets the batch is delayed, for `delay_ms_max` at most."""
     delay_ms_max: int = 900_000
     bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How ranges are split; None leaves them."""
+    """The limits for splitting ranges; None does not split."""
 
     partitions_min: int | None = None
     records_max: int | None = None
@@ -62,7 +62,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many offsets; records may be fewer."""
+        """The number of offsets; there may be fewer records."""
         return self.until_offset - self.from_offset
 
 
@@ -72,9 +72,9 @@ class LossAddress(NamedTuple):
     host: str
     port: int
     secret: str
-    """Of one run of a query: reports of others are not counted in it."""
+    """The secret of one run of a query; reports with another secret are ignored."""
     batch: int
-    """Which plan of that run the task is of."""
+    """The number of the task's plan in that run."""
 
 
 class ReadTask(NamedTuple):
@@ -84,7 +84,7 @@ class ReadTask(NamedTuple):
     topic_id: str | None
     leader_epoch: int
     losses_to: LossAddress | None = None
-    """None: its losses are only logged."""
+    """None: the task only logs its losses."""
 
 
 def estimate_record_bytes(
@@ -92,7 +92,7 @@ def estimate_record_bytes(
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, float]:
-    """The mean stored size of an offset in each partition; nothing for empty ones."""
+    """Return the mean stored size of an offset by partition; empty partitions are absent."""
     return {
         at: size / (ends[at] - starts[at])
         for at, size in log_bytes.items()
@@ -106,7 +106,7 @@ def must_wait(
     limits: ReadLimits,
     waited_ms: int,
 ) -> bool:
-    """Whether a batch is delayed because too few records are waiting."""
+    """Return whether a batch is delayed because too few records are waiting."""
     if limits.offsets_min is None or waited_ms >= limits.delay_ms_max:
         return False
     return sum(_waiting(starts, ends).values()) < limits.offsets_min
@@ -118,7 +118,7 @@ def admit(
     limits: ReadLimits,
     record_bytes: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    """Where the batch ends in each partition: within the limits, never before its start."""
+    """Return the end of the batch in each partition: within the limits, never before its start."""
     waiting = _waiting(starts, ends)
     allowed = dict(waiting)
     if limits.offsets_max is not None:
@@ -139,7 +139,7 @@ def split_ranges(
     splitting: Splitting,
     record_bytes: Mapping[TopicPartition, float],
 ) -> list[OffsetRange]:
-    """The ranges of the tasks, in the order in which they should start; empty ones are left out."""
+    """Return the ranges of the tasks, in starting order; empty ranges are left out."""
     whole = [one for one in ranges if one.size > 0]
     pieces = _pieces_by_bytes(whole, splitting, record_bytes)
     if splitting.records_max is not None:
@@ -174,7 +174,7 @@ def _pieces_by_bytes(
     record_bytes: Mapping[TopicPartition, float],
 ) -> list[int]:
     sizes = [one.size * _size_of(record_bytes, one.at) for one in ranges]
-    # With very much to read the tasks grow: half the bound for the cuts, half for the rounding up.
+    # With a large backlog the tasks grow: half the bound for the cuts, half for the rounding up.
     task_bytes = max(splitting.bytes_max, sum(sizes) / (TASKS_BY_BYTES_MAX / 2))
     return [
         max(1, min(one.size, -int(-size // task_bytes)))
@@ -183,7 +183,7 @@ def _pieces_by_bytes(
 
 
 def _at_least(ranges: Sequence[OffsetRange], pieces: Sequence[int], wanted: int) -> list[int]:
-    """More pieces where the pieces are large, until there are about as many as wanted.
+    """Return more pieces of large ranges, until there are about `wanted` pieces.
 
     As in Spark: ranges that are not split are set aside first, and the others share the rest.
     """
@@ -203,7 +203,7 @@ def _at_least(ranges: Sequence[OffsetRange], pieces: Sequence[int], wanted: int)
 
 
 def _share(size: int, total: int, wanted: int) -> int:
-    """The nearest whole number to the share of `size` in `wanted`."""
+    """Return the nearest whole number to the share of `size` in `wanted`."""
     return (2 * size * wanted + total) // (2 * total)
 
 

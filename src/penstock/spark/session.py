@@ -1,14 +1,15 @@
-"""The Spark session of a command: the one that the environment names, or a local one.
+"""The Spark session of a command: the one that the environment defines, or a local one.
 
 Guarantees: command-line options (`--master`, `--conf`) win over the environment (`spark-submit`),
-and that over a local session with all cores. Spark Connect is refused: the driver of a pipeline
-commits, and there it would be a program on another machine. A local session listens on the loopback
-only, has no web page unless it is asked for, and its workers run this very interpreter.
+and the environment over a local session with all cores. Spark Connect is rejected: the driver of a
+pipeline commits, and with Spark Connect it would be a program on another machine. A local session
+listens on the loopback only, has no web page unless requested, and its workers run the same
+interpreter.
 
-The output of Java and the workers goes to a log file, if one is given: it would disturb a live
-view. The output of pyspark itself is suppressed: the same is raised, or it is about the end of
-Java. A session that does not start is a `SessionFailedError` with the reason. A closed session
-releases its callbacks: they hold libraries that would print warnings at the end of the process.
+The output of Java and the workers goes to a log file, if one is set: it would disturb a live view.
+The output of pyspark itself is suppressed: it repeats a raised error, or is about the end of Java.
+A failed start raises a `SessionFailedError` with the reason. A closed session releases its
+callbacks: they hold libraries that would print warnings at the end of the process.
 """
 
 import os
@@ -40,13 +41,13 @@ _LOOPBACK: Final[Mapping[str, str]] = {
 PLAIN_FILES: Final[Mapping[str, str]] = {
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
 }
-"""A checkpoint on a local disk without files of checksums beside its own.
+"""Settings for a checkpoint on a local disk without checksum files.
 
 Spark starts a `chmod` for each file that it creates: two for each of the two files of a batch, and
 a seventh of the time of a small batch. The progress of a pipeline is in the table, not there.
 """
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which has chosen a session already."""
+"""Set by spark-submit, which has already chosen a session."""
 _REMOTE: Final = "SPARK_REMOTE"
 """Set by users of Spark Connect."""
 
@@ -63,7 +64,7 @@ class SessionFailedError(SparkQueryError):
 def open_session(
     name: str, *, master: str | None, conf: Mapping[str, str], log: Path | None = None
 ) -> SparkSession:
-    """Return a session; the caller closes it. `log`: where Java's standard error goes."""
+    """Return a session; the caller closes it. `log` is the file for Java's standard error."""
     chosen = master or conf.get("spark.master") or _local_master()
     _require_classic(chosen)
     builder = SparkSession.builder.appName(name)
@@ -91,10 +92,10 @@ def open_session(
 
 @contextmanager
 def _java_ended() -> Iterator[None]:
-    """End a Java process that was started inside, if the block is left before it was reached.
+    """End a Java process that was started inside the block, if Python did not connect to it.
 
-    Java ends when its standard input does; but a Java whose parent has stopped waiting fails before
-    it reads that, and stays.
+    Java ends with its standard input. But a Java process whose parent has stopped waiting fails
+    before it reads its input, and stays.
     """
     started: list[Popen[bytes]] = []
     launching: Any = java_gateway
@@ -118,7 +119,7 @@ def _java_ended() -> Iterator[None]:
 
 
 def is_of_spark(error: Exception) -> bool:
-    """Whether Spark or its way to Java raised it."""
+    """Return whether Spark or its connection to Java raised the error."""
     return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
 
 
@@ -131,8 +132,8 @@ def _read_from(log: Path, start: int) -> str:
 def _silence() -> None:
     """Suppress pyspark's own output.
 
-    Two loggers print a page for each rejected query, and pyspark raises the same. The server of
-    accumulators prints a stack trace when Java ends before it.
+    Two loggers print a page for each rejected query, and pyspark raises the same error. The server
+    of accumulators prints a stack trace if Java ends before it.
     """
     for name in _TALKATIVE:
         PySparkLogger.getLogger(name).disabled = True
@@ -142,7 +143,7 @@ def _silence() -> None:
 
 
 def close_session(spark: SparkSession) -> None:
-    """Stop it, and release its callbacks."""
+    """Stop the session, and release its callbacks."""
     spark.stop()
     gateway = SparkContext._gateway
     if gateway is not None:
@@ -151,7 +152,7 @@ def close_session(spark: SparkSession) -> None:
 
 @contextmanager
 def _standard_error_in(log: Path | None) -> Iterator[None]:
-    """Processes that are started inside write into this file; ours does again afterwards."""
+    """Redirect the standard error of processes started inside the block into this file."""
     if log is None:
         yield
         return

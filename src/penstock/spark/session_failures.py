@@ -1,7 +1,7 @@
-"""Why Spark did not start, from Java's output (pure, except a search for Java).
+"""Finds the reason for a failed start of Spark in Java's output (pure, except a search for Java).
 
 pyspark reports only that the Java process ended. The reason is in Java's output; this module finds
-it, without the lines that every start writes.
+it, and ignores the lines of every start.
 """
 
 import os
@@ -19,7 +19,7 @@ _THROWN: Final = re.compile(r'^Exception in thread "[^"]*" (.+)$', re.MULTILINE)
 _NOISE: Final = re.compile(
     r"^(\s|WARNING: |Using Spark's |Setting |To adjust |Picked up |NOTE: |\d\d/\d\d/\d\d )"
 )
-"""Lines of a start that went well, and of stack traces."""
+"""Lines of a successful start, and of stack traces."""
 _TOO_OLD: Final = "UnsupportedClassVersionError"
 
 
@@ -41,7 +41,7 @@ def why_not_started(
 
 
 def missing_java(environment: Mapping[str, str]) -> str:
-    """Return the problem with the Java that Spark would use; empty when Java is found."""
+    """Return the problem with Spark's Java; empty if Java is found."""
     home = environment.get("JAVA_HOME")
     if home:
         if os.access(Path(home) / "bin" / "java", os.X_OK):
@@ -55,7 +55,7 @@ def missing_java(environment: Mapping[str, str]) -> str:
 
 
 def reason_in(said: str) -> str:
-    """Return the exception, or the first line that not every start has."""
+    """Return the exception, or the first line that is not in every start."""
     thrown = _THROWN.findall(said)
     if thrown:
         return reason_of(thrown[-1])

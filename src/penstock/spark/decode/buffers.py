@@ -1,11 +1,11 @@
-"""The memory of Arrow columns: allocated for the kernel to write into, then handed over as arrays.
+"""The memory of Arrow columns: allocated for the kernel's output, then returned as arrays.
 
-Guarantees: no byte is copied on the way from the kernel's buffers to Arrow; a buffer grows to the
-size that the next row needs and at least to twice its own, so that all copies together cost no more
-than the rows. Columns begin with the sizes of the last ones, or with an estimate from the fetched
-bytes. Nothing is larger than Arrow's 32-bit offsets can point into.
+Guarantees: no byte is copied from the kernel's buffers to Arrow; a buffer grows to the size that
+the next row needs and at least to twice its own, so that all copies together cost no more than the
+rows. Columns begin with the sizes of the last ones, or with an estimate from the fetched bytes. No
+buffer exceeds the range of Arrow's 32-bit offsets.
 
-It decides nothing about records: `decode.kernel` writes them, this module allocates the memory.
+`decode.kernel` writes the records; this module only allocates the memory.
 """
 
 from typing import Final, Literal, TypeAlias
@@ -17,12 +17,12 @@ from penstock.spark.decode.column_writer import ColumnWriter
 from penstock.spark.decode.record_parser import RecordParser
 
 Kind: TypeAlias = Literal["B", "i", "q"]
-"""Of the numbers in a buffer, as `memoryview` names it: 8, 32 and 64 bits."""
+"""The number format of a buffer, as `memoryview` names it: 8, 32 and 64 bits."""
 
 _BYTES_MIN: Final = 65_536
 """The initial size of keys, values and the parts of headers."""
 _KEY_SHARE: Final = 8
-"""Keys take this part of the bytes at most, usually."""
+"""The usual maximum share of keys in the bytes."""
 _HEADERS_MIN: Final = 1_024
 _OFFSET_MAX: Final = 2_147_483_647
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -36,7 +36,7 @@ def _allocated(size: int) -> pa.Buffer:
 
 
 def _view(buffer: pa.Buffer, kind: Kind) -> memoryview:
-    """The buffer as numbers of the given kind; Arrow returns it as signed bytes."""
+    """Return the buffer as numbers of the given kind; Arrow returns it as signed bytes."""
     return memoryview(buffer).cast("B").cast(kind)
 
 
@@ -51,12 +51,11 @@ class ColumnBuffers:
         self._buffers: dict[str, pa.Buffer] = {}
 
     def attach(self, fetched_bytes: int) -> None:
-        """Give the writer new buffers, if it has none, for the rows of `fetched_bytes` bytes."""
+        """Attach new buffers to a writer without buffers, for the rows of `fetched_bytes` bytes."""
         if self._columns.is_attached:
             return
         columns, rows = self._columns, self._columns.rows_max
-        # Uncompressed, the values are most of the bytes. Memory that is not written to costs
-        # nothing.
+        # Uncompressed, the values are most of the bytes. Unwritten memory costs nothing.
         likely = min(fetched_bytes, columns.bytes_max)
         self._value_bytes = max(self._value_bytes, likely)
         self._key_bytes = max(self._key_bytes, likely // _KEY_SHARE)
@@ -90,7 +89,7 @@ class ColumnBuffers:
         return _view(buffer, kind)
 
     def grow(self, record: RecordParser) -> None:
-        """Make room for one more record."""
+        """Enlarge the buffers for one more record."""
         columns = self._columns
         keys, values, headers, header_keys, header_values = columns.needs(record)
         if max(keys, values, headers, header_keys, header_values) > _OFFSET_MAX:
@@ -129,9 +128,9 @@ class ColumnBuffers:
         return _view(new, kind)
 
     def take(self) -> list[pa.Array]:
-        """Key, value, offset, timestamp, timestamp type and, if wanted, headers of all rows.
+        """Return key, value, offset, timestamp, timestamp type and, if wanted, headers of all rows.
 
-        The buffers then belong to the arrays, and the writer has none.
+        The arrays then own the buffers, and the writer has none.
         """
         columns, rows = self._columns, self._columns.rows
         arrays = [
@@ -149,7 +148,7 @@ class ColumnBuffers:
         return arrays
 
     def _remember_sizes(self) -> None:
-        """Begin the next columns with a little more than these came to."""
+        """Begin the next columns with slightly more than the sizes of these."""
         columns = self._columns
         self._key_bytes = _start_size(columns.key_bytes, _BYTES_MIN)
         self._value_bytes = _start_size(columns.value_bytes, _BYTES_MIN)

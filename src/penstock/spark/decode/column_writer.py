@@ -1,8 +1,8 @@
 """Writes parsed records into the buffers of Arrow columns.
 
-Guarantees: nothing is written outside the attached buffers, if `room` said that there is room for
-the record. The buffers follow Arrow's layout: data one after another, 32-bit offsets with one more
-than there are rows, and bitmaps with a set bit for each value that is not null.
+Guarantees: nothing is written outside the attached buffers, if `room` returned READY for the
+record. The buffers follow Arrow's layout: data one after another, 32-bit offsets, one more than the
+rows, and bitmaps with a set bit for each value that is not null.
 
 The header list of a record without headers is null, as in Spark's own connector; a header key that
 is not UTF-8 gets replacement characters, as in Kafka's consumer.
@@ -18,13 +18,13 @@ from penstock.spark.decode.record_parser import RecordParser
 
 READY: Final = 0
 FULL: Final = 1
-"""The rows must be taken out before there is room for the next one."""
+"""The caller must take the rows out before the next one fits."""
 GROW: Final = 2
 """The next row needs larger buffers: see `ColumnWriter.needs`."""
 TIMESTAMP_RANGE: Final = 3
 """The next row has a time that does not fit a 64-bit number of microseconds."""
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _READY: Final = 0
 _FULL: Final = 1
 _GROW: Final = 2
@@ -34,7 +34,7 @@ _MILLISECONDS_MAX: Final = 9223372036854775
 """The largest time in milliseconds that fits 64 bits in microseconds; the smallest is its
 negative."""
 _HEADER_ENTRY_BYTES: Final = 8
-"""The size of a header beside its key and value: two offsets."""
+"""The size of a header without its key and value: two offsets."""
 
 
 class ColumnWriter:
@@ -45,7 +45,7 @@ class ColumnWriter:
         self.rows_max = rows_max
         self.bytes_max = bytes_max
         self.include_headers = include_headers
-        # An assertion in Kernel.run fails before anything is written into these.
+        # An assertion in Kernel.run fails before anything is written into these buffers.
         nothing = memoryview(bytearray())
         no_numbers, no_longs = nothing.cast("i"), nothing.cast("q")
         self.keys = self.values = self.header_keys = self.header_values = nothing
@@ -60,7 +60,7 @@ class ColumnWriter:
         self.clear()
 
     def clear(self) -> None:
-        """Begin with row 0; setting other buffers releases the previous ones."""
+        """Restart at row 0; setting other buffers releases the previous ones."""
         self.is_attached = False
         self.rows = 0
         self.key_bytes = 0
@@ -74,7 +74,7 @@ class ColumnWriter:
         self.header_value_nulls = 0
 
     def attach(self) -> None:
-        """Use the buffers that were set, starting at the next row."""
+        """Use the new buffers, starting at the next row."""
         assert min(len(self.offsets), len(self.timestamps), len(self.timestamp_types)) >= (
             self.rows_max
         )
@@ -100,7 +100,7 @@ class ColumnWriter:
         self.is_attached = True
 
     def needs(self, record: RecordParser) -> tuple[int, int, int, int, int]:
-        """With this record: bytes of keys and values, headers, bytes of their keys and values."""
+        """Return the sizes with this record: keys, values, headers, header keys and values."""
         return (
             self.key_bytes + max(record.key_length, 0),
             self.value_bytes + max(record.value_length, 0),
@@ -110,7 +110,7 @@ class ColumnWriter:
         )
 
     def room(self, record: RecordParser) -> int:
-        """Whether the record may be written: READY, FULL, GROW or TIMESTAMP_RANGE."""
+        """Return READY if the record may be written, else FULL, GROW or TIMESTAMP_RANGE."""
         if record.timestamp_ms > _MILLISECONDS_MAX or record.timestamp_ms < -_MILLISECONDS_MAX:
             return _TIMESTAMP_RANGE
         key_end = self.key_bytes + max(record.key_length, 0)
@@ -133,7 +133,7 @@ class ColumnWriter:
         return _READY if is_enough else _GROW
 
     def write(self, record: RecordParser, offset: int) -> None:
-        """Add the record, for which `room` was READY, as the next row."""
+        """Write the record, for which `room` returned READY, as the next row."""
         row = self.rows
         if record.key_length >= 0:
             self.copy(self.keys, self.key_bytes, record.data, record.key_start, record.key_length)
@@ -159,7 +159,7 @@ class ColumnWriter:
             self.write_headers(record, row)
 
     def write_headers(self, record: RecordParser, row: int) -> None:
-        """The headers of a record, which `parse` has checked."""
+        """Write the headers of a record; `parse` has checked them."""
         count = record.headers
         self.set_bit(self.headers_validity, row, count > 0)
         if count == 0:
@@ -187,7 +187,7 @@ class ColumnWriter:
         self.headers_offsets[row + 1] = self.headers
 
     def write_text(self, record: RecordParser) -> None:
-        """A header key with replacements where it is not UTF-8."""
+        """Write a header key, with replacement characters for bytes that are not UTF-8."""
         start = record.header_key_start
         key = bytes(record.data[start : start + record.header_key_length])
         text = memoryview(key.decode(errors="replace").encode())
@@ -195,7 +195,7 @@ class ColumnWriter:
         self.header_key_bytes += len(text)
 
     def write_header_value(self, record: RecordParser) -> None:
-        """A header value or null."""
+        """Write a header value or null."""
         length = record.header_value_length
         self.set_bit(self.header_value_validity, self.headers, length >= 0)
         if length >= 0:
@@ -211,7 +211,7 @@ class ColumnWriter:
             self.header_value_nulls += 1
 
     def copy(self, target: memoryview, at: int, source: memoryview, start: int, count: int) -> None:
-        """`count` bytes from `source` to `target`; the caller has checked that they fit."""
+        """Copy `count` bytes from `source` to `target`; the caller has checked that they fit."""
         index = 0
         # A C compiler turns this loop into wide moves, without a call; see below for Python.
         while index < count:

@@ -1,13 +1,13 @@
 """`BatchDecoder`: the stored batches of one partition as Arrow record batches for Spark.
 
-Guarantees: rows come in the order of their offsets, each once, from the first offset to before the
+Guarantees: rows are in the order of their offsets, each once, from the first offset to before the
 last of the range; a batch has at most `rows_max` rows and, unless one row alone is larger, at most
-`bytes_max` bytes of keys, values and headers. The schema is exactly the one that Spark expects of
-the columns of its own Kafka source. Unreadable records raise an error of `core.errors` that names
-topic, partition and offset.
+`bytes_max` bytes of keys, values and headers. The schema is exactly that of Spark's own Kafka
+source. Unreadable records raise an error of `core.errors` that names topic, partition and offset.
 
 A timestamp is that of the record, or the broker's time for a topic with LogAppendTime, in
-microseconds; a record without one (-1) is one millisecond before 1970, as in Spark's own connector.
+microseconds. A record without a timestamp (-1) gets one millisecond before 1970, as in Spark's own
+connector.
 
 It fetches nothing: the caller supplies the bytes (`client.records.range_reader`).
 """
@@ -38,15 +38,15 @@ class AbortedRange(Protocol):
 
     @property
     def producer_id(self) -> int:
-        """The producer that wrote it."""
+        """The producer of the transaction."""
 
     @property
     def first_offset(self) -> int:
-        """Where it begins; it ends with the abort marker of the producer."""
+        """The first offset; the range ends with the abort marker of the producer."""
 
 
 def spark_schema(*, include_headers: bool) -> pa.Schema:
-    """The schema of the rows: that of Spark's own Kafka source, in Arrow's types."""
+    """Return the schema of the rows: that of Spark's own Kafka source, in Arrow's types."""
     fields = [
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
@@ -91,23 +91,23 @@ class BatchDecoder:
 
     @property
     def next_offset(self) -> int:
-        """All offsets before it were read, also those without a row; at last, the range's end."""
+        """The end of the read offsets, with or without rows; finally the end of the range."""
         return self._kernel.next_offset
 
     @property
     def control_records_skipped(self) -> int:
-        """Transaction markers that were skipped."""
+        """The number of skipped transaction markers."""
         return self._kernel.control_records
 
     @property
     def aborted_records_skipped(self) -> int:
-        """Records of aborted transactions that were skipped, by whole batches."""
+        """The number of skipped records of aborted transactions, counted by whole batches."""
         return self._kernel.aborted_records
 
     def feed(self, data: Buffer, aborted: Iterable[AbortedRange] = ()) -> Iterator[pa.RecordBatch]:
-        """The batches that are full with these bytes; iterate to the end before the next call.
+        """Return the batches that these bytes fill; iterate to the end before the next call.
 
-        `data` is whole stored batches as a fetch returns them; a last one that is cut is ignored,
+        `data` is whole stored batches as a fetch returns them. An incomplete last batch is ignored,
         because the reader fetches it again. `aborted` is from the same fetch response.
         """
         fetched = memoryview(data).cast("B")
@@ -139,7 +139,7 @@ class BatchDecoder:
         key, value, offset, timestamp, timestamp_type, *headers = self._buffers.take()
         rows = len(offset)
         if len(self._topics) < rows:
-            # Allocated once for the largest batch so far; smaller ones are a part of it.
+            # Allocated once for the largest batch so far; smaller ones use a part of it.
             count = max(_CONSTANT_ROWS_MIN, 1 << (rows - 1).bit_length())
             self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), count)
             self._partitions = pa.repeat(pa.scalar(self._partition, pa.int32()), count)
@@ -162,7 +162,7 @@ _is_told = False
 
 
 def _tell_if_slow() -> None:
-    """Log once in a process that the kernel is not compiled."""
+    """Log once in a process if the kernel is not compiled."""
     global _is_told
     if not kernel.COMPILED and not _is_told:
         _is_told = True

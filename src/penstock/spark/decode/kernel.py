@@ -1,18 +1,18 @@
 """The decode kernel: stored record batches into the buffers of Arrow columns.
 
-Guarantees: it reads nothing outside the bytes it is given, takes time in proportion to them, and
-creates no object for a record. Each batch's checksum is verified before its records are read.
-Offsets rise strictly, from the first wanted offset to before the end of the range, and none is
-returned twice. Control batches are skipped; so are batches of aborted transactions with
-`read_committed`, as in Kafka's consumer: a producer is aborted starting at the first offset that
-the broker names, until its abort marker.
+Guarantees: it reads nothing outside its input bytes, needs time proportional to them, and creates
+no object for a record. Each batch's checksum is verified before its records are read. Offsets rise
+strictly, from the first requested offset to before the end of the range, and none is returned
+twice. Control batches are skipped; so are batches of aborted transactions with `read_committed`, as
+in Kafka's consumer: a producer is aborted from the first offset in the broker's response until its
+abort marker.
 
 This is the hot loop of a Spark task, so the file is compiled, and so are its parts,
 `decode.record_parser` and `decode.column_writer`: plain Python here, the C types in `kernel.pxd`.
-Uncompiled it does the same, far slower, and `COMPILED` is true when the C extension runs. Every
+Uncompiled it has the same results, far slower. `COMPILED` is true if the C extension runs. Every
 change must hold for 64-bit integers that wrap.
 
-Arrow, topics and the wire are handled in `decode.columns`.
+`decode.columns` handles Arrow, topics and the wire.
 """
 
 from typing import Final
@@ -28,9 +28,9 @@ COMPILED: Final = not __file__.endswith(".py")
 """Whether the C extension runs. `decode.columns` logs once if it does not."""
 
 ENDED: Final = 0
-"""The result of `run` when every whole batch was read; else `FULL` or `GROW` of the columns."""
+"""The result of `run` after the last whole batch; else `FULL` or `GROW` of the columns."""
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _ENDED: Final = 0
 _READY: Final = 0
 _TIMESTAMP_RANGE: Final = 3
@@ -64,16 +64,16 @@ class Kernel:
         self.columns = columns
         self.record = RecordParser()
         self.next_offset = from_offset
-        """Every offset before it was read: rows, gaps and skipped records."""
+        """The end of the read offsets: rows, gaps and skipped records."""
         self.until_offset = until_offset
         self.is_read_committed = is_read_committed
         self.decompressed_bytes_max = decompressed_bytes_max
         self.control_records = 0
-        """Records of control batches that were skipped."""
+        """The number of skipped records of control batches."""
         self.aborted_records = 0
-        """Records of aborted transactions that were skipped."""
+        """The number of skipped records of aborted transactions."""
         self.batch_offset = from_offset
-        """Base offset of the batch that is read."""
+        """The base offset of the current batch."""
         self.last_offset_delta = 0
         self.record_count = 0
         self.forget()
@@ -104,7 +104,7 @@ class Kernel:
         self.aborted = aborted
 
     def run(self) -> int:
-        """Go on until the bytes end (ENDED), the rows are enough (FULL) or do not fit (GROW)."""
+        """Continue until the bytes end (ENDED), the rows are enough (FULL) or do not fit (GROW)."""
         assert self.columns.is_attached
         while True:
             while self.records_left > 0:
@@ -119,7 +119,7 @@ class Kernel:
                 return _ENDED
 
     def read_record(self) -> int:
-        """Read one record, and write it if it is wanted and there is room."""
+        """Read one record, and write it if it is in the range and there is room."""
         start = self.record.position
         if self.record.parse() != 0:
             return _DAMAGED
@@ -131,7 +131,7 @@ class Kernel:
         if offset >= self.next_offset:
             code = self.columns.room(self.record)
             if code != _READY:
-                # It is parsed again when there is room.
+                # The record is parsed again when there is room.
                 self.record.position = start
                 return code
             self.columns.write(self.record, offset)
@@ -141,7 +141,7 @@ class Kernel:
         return _READY
 
     def record_error(self, code: int) -> RecordsError:
-        """The error for a record that cannot be read."""
+        """Return the error for an unreadable record."""
         place = f"record {self.record_count - self.records_left} of {self.record_count}"
         if code == _TIMESTAMP_RANGE:
             return InvalidTimestampError(
@@ -151,7 +151,7 @@ class Kernel:
         return CorruptBatchError(f"{place}: {REASONS[self.record.fault]}")
 
     def open_batch(self) -> bool:
-        """Begin the next batch; False when no whole batch is left or it is past the range."""
+        """Begin the next batch; return False if no whole batch is left or it is past the range."""
         start = self.batch_position
         available = self.fetched_end - start
         if available < _MAGIC_END:
@@ -189,7 +189,7 @@ class Kernel:
         return True
 
     def check(self, start: int, end: int) -> None:
-        """The checksum of a batch, and that the numbers in its header are possible."""
+        """Verify the checksum of a batch, and the ranges of the numbers in its header."""
         stored = self.integer(start + 17, 4) & 0xFFFFFFFF
         if checksum(self.fetched[start + _CRC_START : end]) != stored:
             raise CorruptBatchError("its checksum is wrong, the bytes were damaged")
@@ -207,14 +207,14 @@ class Kernel:
             )
 
     def unfold(self, start: int, end: int, codec: int) -> None:
-        """Open the records of a compressed batch."""
+        """Decompress the records of a compressed batch."""
         section = memoryview(
             decompress(codec, self.fetched[start:end], self.decompressed_bytes_max)
         )
         self.record.open_section(section, 0, len(section))
 
     def is_passed_over(self, start: int, attributes: int) -> bool:
-        """Whether the batch has no rows: a marker, aborted, or before the first wanted offset."""
+        """Return whether the batch has no rows: a marker, aborted, or before the first offset."""
         if self.is_read_committed and self.is_aborted(start, attributes):
             self.aborted_records += self.record_count
             return True
@@ -224,7 +224,7 @@ class Kernel:
         return self.batch_offset + self.last_offset_delta < self.next_offset
 
     def is_aborted(self, start: int, attributes: int) -> bool:
-        """Whether it is data of an aborted transaction; an abort marker ends such a one."""
+        """Return whether the batch is of an aborted transaction; an abort marker ends it."""
         last_offset = self.batch_offset + self.last_offset_delta
         while self.aborted_index < len(self.aborted):
             first_offset, producer_id = self.aborted[self.aborted_index]
@@ -245,7 +245,7 @@ class Kernel:
         return False
 
     def close_batch(self) -> None:
-        """After the last record that was wanted of a batch."""
+        """Close a batch after its last requested record."""
         self.is_open = False
         if self.next_offset < self.until_offset:
             if self.record.position != self.record.section_end:
@@ -253,18 +253,18 @@ class Kernel:
             self.pass_batch()
 
     def pass_batch(self) -> None:
-        """Go on after the batch, whose last offsets compaction may have removed."""
+        """Continue after the batch; compaction may have removed its last offsets."""
         batch_end = self.batch_offset + self.last_offset_delta + 1
         self.next_offset = min(max(self.next_offset, batch_end), self.until_offset)
 
     def integer(self, position: int, size: int) -> int:
-        """A big-endian signed number of `size` bytes; the caller has checked that they exist."""
+        """Return a big-endian signed number of `size` bytes; the caller has checked the bounds."""
         value = self.fetched_bytes[position]
         if value > 0x7F:
             value -= 0x100
         index = 1
         while index < size:
-            # Multiplied, because in C a shift of a negative number is not defined.
+            # Multiply, because a shift of a negative number is undefined in C.
             value = value * 256 + self.fetched_bytes[position + index]
             index += 1
         return value

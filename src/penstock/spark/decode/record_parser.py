@@ -1,9 +1,9 @@
-"""Finds the parts of each record in an unfolded batch: no object, no copy.
+"""Finds the parts of each record in a decompressed batch, without objects or copies.
 
-Guarantees: `parse` reads nothing outside the section it was given and takes time in proportion to
-the bytes. When `fault` is 0 afterwards, the record fills exactly the length it declares, its offset
-delta rises within its batch, and key, value and headers lie where the fields say. The first fault
-stays, and nothing is read after it.
+Guarantees: `parse` reads nothing outside its section, in time proportional to the bytes. If `fault`
+is 0 afterwards, the record fills exactly its declared length, its offset delta rises within its
+batch, and the fields have the positions of key, value and headers. The first fault stays, and
+nothing is read after it.
 
 It is a part of the decode kernel, so the file is compiled: plain Python here, the C types in
 `record_parser.pxd`. Every change must hold for 64-bit integers that wrap: nothing below may
@@ -21,9 +21,9 @@ REASONS: Final[tuple[str, ...]] = (
     "its header count or a header key length is impossible",
     "its timestamp does not fit 64 bits",
 )
-"""What each fault means, to be read after «record 7: »."""
+"""The text of each fault, for use after «record 7: »."""
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _TRUNCATED: Final = 1
 _BAD_NUMBER: Final = 2
 _BAD_LENGTH: Final = 3
@@ -34,11 +34,11 @@ _TIMESTAMP_OVERFLOW: Final = 6
 _INT64_MAX: Final = 9223372036854775807
 _INT64_MIN: Final = -_INT64_MAX - 1
 _REPLACEMENT_BYTES: Final = 3
-"""A byte that is not UTF-8 becomes the replacement character, which has three."""
+"""The replacement character for a byte that is not UTF-8 has three bytes."""
 
 
 class RecordParser:
-    """A position in the records of one batch; the fields are those of the last record parsed."""
+    """A position in the records of one batch; the fields are those of the last parsed record."""
 
     def __init__(self) -> None:
         self.forget()
@@ -68,7 +68,7 @@ class RecordParser:
         self.header_value_length = 0
 
     def open_section(self, data: memoryview, start: int, end: int) -> None:
-        """Begin at `start` of `data`, which has the format "B" and holds both ends."""
+        """Begin at `start` of `data`, which has the format "B" and contains both ends."""
         assert 0 <= start <= end <= len(data)
         self.data = data
         self.position = start
@@ -86,7 +86,7 @@ class RecordParser:
         self.append_time_ms = 0 if append_time_ms is None else append_time_ms
 
     def parse(self) -> int:
-        """Find the parts of the next record; the fault or 0."""
+        """Find the parts of the next record; return the fault or 0."""
         self.end = self.section_end
         length = self.number(32)
         if length > self.end - self.position:
@@ -112,7 +112,7 @@ class RecordParser:
         return self.fault
 
     def parse_time(self) -> None:
-        """The timestamp delta."""
+        """Parse the timestamp delta."""
         delta = self.number(64)
         base = self.base_timestamp_ms
         if (delta > 0 and base > _INT64_MAX - delta) or (delta < 0 and base < _INT64_MIN - delta):
@@ -123,7 +123,7 @@ class RecordParser:
             self.timestamp_ms = base + delta
 
     def parse_headers(self) -> None:
-        """Check the headers and count the bytes that they need at most."""
+        """Check the headers and count the maximum number of bytes that they need."""
         self.headers = self.number(32)
         self.headers_start = self.position
         self.header_key_bytes = 0
@@ -143,7 +143,7 @@ class RecordParser:
             self.header_key_bytes *= _REPLACEMENT_BYTES
 
     def parse_header(self) -> None:
-        """Find the parts of the header at `position`, which then is behind it."""
+        """Find the parts of the header at `position`, and move `position` after it."""
         self.header_key_length = self.number(32)
         if self.header_key_length < 0:
             self.fail(_BAD_HEADERS)
@@ -154,7 +154,7 @@ class RecordParser:
         self.skip(self.header_value_length)
 
     def is_ascii(self, start: int, length: int) -> bool:
-        """Whether `length` bytes from `start` are plain; the caller has checked that they exist."""
+        """Return whether `length` bytes from `start` are ASCII; the caller checks the bounds."""
         bits = 0
         index = 0
         # Without an early exit, a C compiler compares sixteen bytes at a time.
@@ -170,7 +170,7 @@ class RecordParser:
         self.end = self.position
 
     def number(self, bits: int) -> int:
-        """A zigzag varint of at most `bits` bits, 32 or 64; nearly all have one or two bytes."""
+        """Return a zigzag varint of at most `bits` bits, 32 or 64; most have one or two bytes."""
         position = self.position
         if position < self.end:
             low = self.data[position]
@@ -184,7 +184,7 @@ class RecordParser:
         return self.long_number(bits)
 
     def long_number(self, bits: int) -> int:
-        """The same for any length; 0 after a fault."""
+        """Return a zigzag varint of any length; 0 after a fault."""
         position = self.position
         end = self.end
         raw = 0
@@ -192,7 +192,7 @@ class RecordParser:
         while position < end:
             byte = self.data[position]
             position += 1
-            # The last byte that may come has room for 4 (or 1) of its 7 bits.
+            # The last allowed byte has room for 4 (or 1) of its 7 bits.
             if shift + 7 > bits and byte >> (bits - shift):
                 self.fail(_BAD_NUMBER)
                 return 0
@@ -205,7 +205,7 @@ class RecordParser:
         return 0
 
     def skip(self, count: int) -> None:
-        """Move over a field; a negative length is a null, which has no bytes."""
+        """Skip a field; a negative length is a null, which has no bytes."""
         if count > self.end - self.position:
             self.fail(_BAD_LENGTH)
         elif count > 0:

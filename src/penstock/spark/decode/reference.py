@@ -1,4 +1,4 @@
-"""The plain decoder: the kernel's specification, record by record, in as few lines as possible.
+"""The reference decoder: the kernel's specification, record by record, in few lines.
 
 Guarantees: for any bytes it returns the rows that `decode.columns` returns, and the same next
 offset, or raises an error of the same class. Tests compare the kernel with it; it uses `records`
@@ -52,7 +52,7 @@ class ReferenceDecoder:
         self.decompressed_bytes_max = decompressed_bytes_max
 
     def rows(self, data: bytes, aborted: Iterable[tuple[int, int]] = ()) -> Iterator[Row]:
-        """The rows of one fetch; `aborted` is (producer id, first offset)."""
+        """Return the rows of one fetch; `aborted` is (producer id, first offset)."""
         waiting = sorted(aborted, key=lambda one: one[1])
         active: set[int] = set()
         batches = _whole_batches(data)
@@ -113,7 +113,7 @@ class ReferenceDecoder:
 
 
 def _whole_batches(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch up to one that is cut."""
+    """Return position and header of each batch, up to an incomplete one."""
     position = 0
     while len(data) - position > layout.MAGIC_POSITION:
         length = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)

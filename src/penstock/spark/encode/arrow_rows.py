@@ -1,4 +1,4 @@
-"""Arrow arrays as the kernel's columns: casts arrays of other types, copies nothing else.
+"""Converts Arrow arrays to the kernel's columns: casts other types, copies nothing else.
 
 Guarantees: `rows_of` accepts the arrays that Spark sends for the columns of a Kafka sink (binary or
 string, also large, view and null types, slices, null lists and null items) and returns `Rows` with
@@ -26,7 +26,7 @@ def rows_of(
     partition: pa.Array | None,
     timestamp_ms: int,
 ) -> Rows:
-    """The columns of as many rows as `value` has."""
+    """Return the columns; `value` defines the number of rows."""
     rows = Rows(len(value), timestamp_ms)
     for name, column in (("key", key), ("headers", headers), ("partition", partition)):
         if column is not None and len(column) != len(value):
@@ -59,7 +59,7 @@ def _fill(column: BinaryColumn, array: pa.Array) -> None:
 
 
 def _partitions(array: pa.Array) -> memoryview:
-    """One number for each row, -1 where it is null."""
+    """Return one number for each row, -1 for null."""
     lowest = pc.min(array).as_py()
     if lowest is not None and lowest < 0:
         raise RowError(
@@ -79,7 +79,7 @@ def _set_headers(rows: Rows, headers: pa.Array) -> None:
 
 
 def _numbers(array: pa.Array) -> memoryview:
-    """An array of int32 without nulls."""
+    """Return an array of int32 without nulls."""
     _, data = array.buffers()
     size = array.type.bit_width // 8
     start = array.offset * size

@@ -1,4 +1,4 @@
-"""`BinaryColumn`: where the bytes of each row of an Arrow array are, for the encode kernel.
+"""`BinaryColumn`: the byte positions of the rows of an Arrow array, for the encode kernel.
 
 Guarantees: `locate` returns positions within the data buffer or raises `RowError`, for any offsets
 of the array; it creates no object for a row. `murmur2` and `digest` read nothing outside the
@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.core.errors import PenstockError
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
 _R: Final = 24
@@ -20,11 +20,11 @@ _MASK: Final = 0xFFFFFFFF
 _MASK_64: Final = 0xFFFFFFFFFFFFFFFF
 _FACTOR: Final = 0x9E3779B97F4A7C15
 _OTHER_FACTOR: Final = 0xC2B2AE3D27D4EB4F
-"""Odd numbers whose bits look random: 2^64 by the golden ratio, and a prime of xxHash."""
+"""Odd numbers with random-looking bits: 2^64 by the golden ratio, and a prime of xxHash."""
 
 
 class RowError(PenstockError):
-    """A row cannot become a record; the message names the row and what to do."""
+    """A row cannot be encoded as a record; the message names the row and the remedy."""
 
 
 class BinaryColumn:
@@ -40,12 +40,12 @@ class BinaryColumn:
         self.validity = nothing
         self.offsets = nothing.cast("i")
         self.start = 0
-        """Where the row of the last `locate` begins."""
+        """The start of the row of the last `locate`."""
 
     def attach(
         self, offsets: memoryview, data: memoryview, validity: memoryview | None, first: int
     ) -> None:
-        """The buffers of an array whose rows begin at `first`."""
+        """Use the buffers of an array whose rows begin at `first`."""
         if len(offsets) <= first + self.rows:
             raise RowError(f"{len(offsets)} offsets for {first} + {self.rows} rows")
         self.offsets = offsets
@@ -59,7 +59,7 @@ class BinaryColumn:
             self.has_validity = True
 
     def locate(self, row: int) -> int:
-        """The length of a row, -1 when it is null; `start` is then where it begins."""
+        """Return the length of a row, -1 for null; `start` is then its first byte."""
         if row < 0 or row >= self.rows:
             raise RowError(f"there is no row {row} of {self.rows}")
         if self.is_null:
@@ -75,7 +75,7 @@ class BinaryColumn:
         return end - start
 
     def murmur2(self, length: int) -> int:
-        """Kafka's hash of the row that was located last, of this length, unsigned 32 bits."""
+        """Return Kafka's hash of the last located row, of this length, unsigned 32 bits."""
         value = (_SEED ^ length) & _MASK
         index = self.start
         whole_end = index + (length & ~3)
@@ -98,9 +98,9 @@ class BinaryColumn:
         return value ^ (value >> 15)
 
     def digest(self, seed: int, length: int) -> int:
-        """Return a number for the row that was located last, of this length, and `seed`.
+        """Return a number for the last located row, of this length, and `seed`.
 
-        Of a long row it covers the length and sixteen bytes: a second pass over all bytes would
+        For a long row it covers the length and sixteen bytes: a second pass over all bytes would
         cost more than it is worth.
         """
         first = seed

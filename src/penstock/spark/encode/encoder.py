@@ -2,14 +2,15 @@
 
 Guarantees: every row is in exactly one batch, in its order within a partition. A batch is final: it
 has its checksum, its producer and its sequence number, counted for each partition from 0 and
-wrapping as Kafka's do; it may be sent as it is, and must be sent in the order in which it came.
-Without compression the bytes are those that `records.builder` writes for the same records.
+wrapping as Kafka's do; it may be sent unchanged; batches must be sent in the order in which they
+are returned. Without compression, `records.builder` writes the same bytes for the same records.
 
 A batch is returned when it is full, when all open ones together reach `buffered_bytes_max`, and at
-the end. There is no timer. Batches are sent by `client.records.batch_sender`.
+the end. There is no timer. `client.batch_sender` sends the batches.
 
-`digest` identifies rows: the same rows give the same number in any order, however they are divided
-among encoders whose numbers are added. Of a large value it covers sixteen bytes and the length.
+`digest` identifies rows: the same rows have the same number in any order. The sum of several
+encoders' numbers does not depend on the division of the rows. Of a large value it covers sixteen
+bytes and the length.
 """
 
 import logging
@@ -38,7 +39,7 @@ BUFFERED_BYTES_DEFAULT: Final = 33_554_432
 """Kafka's buffer.memory: the bytes that all open batches of a topic may hold."""
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
 _TIMESTAMP_MS_MAX: Final = 9_223_372_036_854_775
-"""As microseconds it still fits 64 bits, so that Spark can read it back."""
+"""The largest value that fits 64 bits in microseconds, so that Spark can read it back."""
 
 logger = logging.getLogger(__name__)
 
@@ -67,9 +68,9 @@ class BatchEncoder:
         transactional: bool = False,
         first_partition: int = 0,
     ) -> None:
-        """`first_partition` is where rows without a key begin, modulo the count.
+        """Create the encoder; rows without a key start at `first_partition`, modulo the count.
 
-        Tasks that begin with different ones spread over the partitions.
+        Tasks with different first partitions spread their rows over the partitions.
         """
         _tell_if_slow()
         self._topic = topic
@@ -89,12 +90,12 @@ class BatchEncoder:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of the batches that are open."""
+        """The bytes of the open batches."""
         return self._kernel.buffered_bytes
 
     @property
     def digest(self) -> int:
-        """A sum over the rows so far, each by its key and part of its value, modulo 2^64."""
+        """The sum over the rows so far, each by its key and part of its value, modulo 2^64."""
         digest: int = self._kernel.digest
         return digest
 
@@ -107,7 +108,7 @@ class BatchEncoder:
         partition: pa.Array | None = None,
         timestamp_ms: int,
     ) -> Iterator[EncodedBatch]:
-        """Add rows; return the batches that they fill. Iterate to the end before the next call.
+        """Add rows; return the full batches. Iterate to the end before the next call.
 
         Keys and values are binary or strings; headers are lists of structs of key and value.
         """
@@ -131,7 +132,7 @@ class BatchEncoder:
                 yield from self.finish()
 
     def finish(self) -> Iterator[EncodedBatch]:
-        """Every batch that is open, in the order of partitions."""
+        """Return every open batch, in the order of partitions."""
         if self._kernel.batches[self._kernel.sticky_partition].records:
             self._kernel.pass_turn()
         for partition, batch in enumerate(self._kernel.batches):
@@ -175,7 +176,7 @@ class BatchEncoder:
 
 
 def digest_of_columns(*, value: pa.Array, key: pa.Array | None = None) -> int:
-    """The digest that an encoder has after it took these rows; nothing is encoded."""
+    """Return an encoder's digest after these rows; nothing is encoded."""
     rows = rows_of(key=key, value=value, headers=None, partition=None, timestamp_ms=0)
     digest: int = kernel.digest_of_rows(rows)
     return digest
@@ -185,7 +186,7 @@ _is_told = False
 
 
 def _tell_if_slow() -> None:
-    """Log once in a process that the kernel is not compiled."""
+    """Log once in a process if the kernel is not compiled."""
     global _is_told
     if not kernel.COMPILED and not _is_told:
         _is_told = True

@@ -1,18 +1,18 @@
 """The encode kernel: rows of Arrow columns into the open record batches of a topic's partitions.
 
-Guarantees: each row goes to the partition that its column says; without one, to that of its key by
-Kafka's own rule (murmur2, as in `records.partitioner`); without a key, to the partition whose turn
-it is, which passes on when its batch is full. A batch stays within `batch_bytes_max` before
+Guarantees: the column `partition` chooses each row's partition. Without it, the key chooses by
+Kafka's own rule (murmur2, as in `client.partitioner`). Rows without a key go to the current sticky
+partition, which changes when its batch is full. A batch stays within `batch_bytes_max` before
 compression, all open ones together within `buffered_bytes_max`, unless one record alone is larger.
 No object is created for a row. `digest` is a sum over all rows that were written, so it does not
 depend on their order or on which task wrote them.
 
 This is the hot loop of a Spark task that writes, so the file is compiled, and so are its parts,
 `encode.binary_column` and `encode.open_batch`: plain Python here, the C types in `kernel.pxd`.
-Uncompiled it does the same, far slower, and `COMPILED` is true when the C extension runs. Every
+Uncompiled it has the same results, far slower. `COMPILED` is true if the C extension runs. Every
 change must hold for 64-bit integers that wrap.
 
-Arrow's types, headers of batches and the wire are handled in `encode.encoder`.
+`encode.encoder` handles Arrow's types, headers of batches and the wire.
 """
 
 from typing import Final
@@ -25,13 +25,13 @@ COMPILED: Final = not __file__.endswith(".py")
 """Whether the C extension runs. `encode.encoder` logs once if it does not."""
 
 ENDED: Final = 0
-"""The result of `run` when every row was written."""
+"""The result of `run` after the last row."""
 FULL: Final = 1
 """The batch of `full_partition` must be taken out first."""
 FLUSH: Final = 2
 """All batches must be taken out first: together they have reached `buffered_bytes_max`."""
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _ENDED: Final = 0
 _FULL: Final = 1
 _FLUSH: Final = 2
@@ -53,21 +53,21 @@ class Rows:
         self.values = BinaryColumn(count)
         self.has_partitions = False
         self.partitions = memoryview(b"").cast("i")
-        """One for each row; below 0 where the row names no partition."""
+        """The partition of each row; below 0 if the row names no partition."""
         self.has_headers = False
         self.header_ends = memoryview(b"").cast("i")
-        """Where the headers of each row end; they begin where those of the row before end."""
+        """The end of each row's headers; they begin at the end of the previous row's headers."""
         self.header_keys = BinaryColumn(0)
         self.header_values = BinaryColumn(0)
 
     def set_partitions(self, partitions: memoryview) -> None:
-        """The column `partition`."""
+        """Set the column `partition`."""
         assert len(partitions) == self.count
         self.partitions = partitions
         self.has_partitions = True
 
     def set_headers(self, ends: memoryview, keys: BinaryColumn, values: BinaryColumn) -> None:
-        """The column `headers`: the items of all rows, one after another."""
+        """Set the column `headers`: the items of all rows, one after another."""
         assert len(ends) == self.count
         assert keys.rows == values.rows
         self.header_ends = ends
@@ -95,7 +95,7 @@ class Kernel:
         self.buffered_bytes = 0
         """Bytes of records in all open batches."""
         self.sticky_partition = sticky_partition
-        """Where rows without a key go at present."""
+        """The current partition for rows without a key."""
         self.full_partition = -1
         self.digest = 0
         """The sum of `BinaryColumn.digest` over all rows that were written, modulo 2^64."""
@@ -109,13 +109,13 @@ class Kernel:
         self.row = 0
 
     def taken(self, partition: int) -> bytearray:
-        """Take a batch out, its header still zero."""
+        """Remove and return a batch, with a zero header."""
         content: bytearray = self.batches[partition].take()
         self.buffered_bytes -= len(content)
         return content
 
     def pass_turn(self) -> None:
-        """Send rows without a key to the next partition from now on."""
+        """Send rows without a key to the next partition, starting now."""
         self.sticky_partition = (self.sticky_partition + 1) % self.partition_count
 
     def run(self) -> int:
@@ -176,7 +176,7 @@ class Kernel:
         return self.sticky_partition
 
     def headers_size(self, row: int) -> int:
-        """Bytes of the header count and all headers."""
+        """Return the size of the header count and all headers, in bytes."""
         rows = self.rows
         batch: OpenBatch = self.batches[0]
         if not rows.has_headers:
@@ -198,7 +198,7 @@ class Kernel:
         return size
 
     def write_headers(self, row: int, batch: OpenBatch) -> None:
-        """The header count and all headers, whose size was taken before."""
+        """Write the header count and all headers; their size was computed before."""
         rows = self.rows
         index = rows.header_ends[row - 1] if rows.has_headers and row > 0 else 0
         end = rows.header_ends[row] if rows.has_headers else 0
@@ -212,7 +212,7 @@ class Kernel:
 
 
 def digest_of_rows(rows: Rows) -> int:
-    """The digest that a kernel has after it wrote these rows."""
+    """Return a kernel's digest after these rows."""
     total = 0
     row = 0
     while row < rows.count:

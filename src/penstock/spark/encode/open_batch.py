@@ -1,8 +1,8 @@
-"""`OpenBatch`: the bytes of a record batch that is still being filled.
+"""`OpenBatch`: the bytes of an unfinished record batch.
 
-Guarantees: the bytes are those that `records.builder` writes for the same records; nothing is
-written outside of its memory, which grows with the records, up to `bytes_max` unless one record
-alone is larger. The first 61 bytes are kept free for the header.
+Guarantees: `records.builder` writes the same bytes for the same records; nothing is written outside
+of its memory, which grows with the records, up to `bytes_max` unless one record alone is larger.
+The first 61 bytes are kept free for the header.
 
 It is a part of the encode kernel, so the file is compiled: plain Python here, the C types in
 `open_batch.pxd`. Every change must hold for 64-bit integers that wrap: numbers here stay below
@@ -11,13 +11,13 @@ It is a part of the encode kernel, so the file is compiled: plain Python here, t
 
 from typing import Final
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _HEADER_BYTES: Final = 61
 _BYTES_MIN: Final = 4_096
 
 
 class OpenBatch:
-    """Records one after another; `records` of them, up to `position`."""
+    """A sequence of `records` records, up to `position`."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
@@ -34,15 +34,15 @@ class OpenBatch:
         self.max_timestamp_ms = -1
 
     def take(self) -> bytearray:
-        """The bytes so far, the header's still zero; the batch starts again, empty."""
+        """Return the bytes so far, with a zero header; the batch is empty afterwards."""
         content, end = self.content, self.position
-        # The memory can only be cut when no view of it exists.
+        # The memory can only be cut while no view of it exists.
         self.clear()
         del content[end:]
         return content
 
     def size(self, value: int) -> int:
-        """Bytes of a number as a zigzag varint."""
+        """Return the size of a number as a zigzag varint, in bytes."""
         raw = 2 * value if value >= 0 else -2 * value - 1
         count = 1
         while raw > 0x7F:
@@ -56,7 +56,7 @@ class OpenBatch:
         return 1 + self.size(delta) + self.size(self.records) + fields_size
 
     def begin_record(self, body_size: int, timestamp_ms: int) -> None:
-        """Make room for the next record, and write the fields before its key."""
+        """Allocate memory for the next record, and write the fields before its key."""
         needed = self.position + self.size(body_size) + body_size
         if needed > self.capacity:
             self.grow(needed)
@@ -80,14 +80,14 @@ class OpenBatch:
         self.capacity = len(content)
 
     def write_field(self, source: memoryview, start: int, length: int) -> None:
-        """A key or value with its length, -1 for null; there is room for it."""
+        """Write a key or value with its length, -1 for null; the memory is already allocated."""
         self.write_number(length)
         if length > 0:
             self.copy(self.target, source, start, length)
             self.position += length
 
     def write_number(self, value: int) -> None:
-        """A zigzag varint; there is room for it."""
+        """Write a zigzag varint; the memory is already allocated."""
         raw = 2 * value if value >= 0 else -2 * value - 1
         while raw > 0x7F:
             self.target[self.position] = (raw & 0x7F) | 0x80
@@ -97,7 +97,7 @@ class OpenBatch:
         self.position += 1
 
     def copy(self, target: memoryview, source: memoryview, start: int, count: int) -> None:
-        """`count` bytes to `position`."""
+        """Copy `count` bytes to `position`."""
         at = self.position
         index = 0
         # A C compiler turns this loop into wide moves, without a call; see below for Python.

@@ -1,12 +1,12 @@
-"""`LossChannel`: tasks report records that they could not read, to a socket of the driver.
+"""`LossChannel`: tasks report unreadable records to a socket of the driver.
 
-Only a stream with `failOnDataLoss=false` opens it. It listens at the address from which the driver
-reaches the brokers: executors reach the brokers, too, so they are in the same network, or on the
-same machine when that address is its own loopback. Nothing waits for reports: the kernel keeps them
+Only a stream with `failOnDataLoss=false` opens it. It listens at the driver's local address towards
+the brokers. Executors reach the brokers, too, so they are in the same network, or on the same
+machine if that address is the loopback. Nothing waits for reports: the operating system keeps them
 until the driver decides the next batch.
 
-Reports are best effort: a task that cannot reach the driver logs that beside its losses, and
-continues. It is NOT used for anything that a query depends on.
+Reports are best effort: a task that cannot reach the driver logs this in addition to its losses,
+and continues. No query depends on the channel.
 """
 
 import secrets
@@ -23,21 +23,21 @@ from penstock.spark.loss.reports import REPORT_BYTES_MAX, LossBook, LossReport, 
 from penstock.spark.planning import LossAddress
 
 REPORTS_WAITING_MAX: Final = 4_096
-"""Reports that wait for the driver; the system may allow fewer (`net.core.somaxconn`). A task whose
-report is refused counts as one that cannot reach the driver."""
+"""The maximum number of waiting reports; the system may allow fewer (`net.core.somaxconn`). A task
+whose report is rejected counts as one that cannot reach the driver."""
 SEND_SECONDS_MAX: Final = 2.0
-"""A task does not wait longer for the driver: its rows are more important."""
+"""The longest time that a task waits for the driver: its rows are more important."""
 RECEIVE_SECONDS_MAX: Final = 0.5
-"""A report is sent before its task ends, so it has arrived by then, or is not a report."""
+"""A task sends its report before it ends, so data that arrives later is not a report."""
 TAKE_SECONDS_MAX: Final = 2.0
-"""The driver's time for reports before a batch; the rest waits for the next."""
+"""The driver's time for reports before a batch; later reports wait for the next batch."""
 
 
 class LossChannel:
-    """The driver's end, for one run of a stream."""
+    """The driver's end of the channel, for one run of a stream."""
 
     def __init__(self, towards: Iterable[Address]) -> None:
-        """Listen at the address from which these brokers are reached, or raise `OSError`."""
+        """Listen at the local address towards these brokers, or raise `OSError`."""
         family, host = _own_address(towards)
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -52,7 +52,7 @@ class LossChannel:
         self._book = LossBook(secrets.token_hex(16))
 
     def begin_batch(self) -> LossAddress:
-        """Return the address for the next batch's reports; those of the last one are ignored."""
+        """Return the address for the next batch's reports; ignore those of the last batch."""
         batch = self._book.begin_batch()
         return LossAddress(self._host, self._port, self._book.secret, batch)
 
@@ -77,7 +77,7 @@ class LossChannel:
 
 
 def open_loss_channel(towards: Iterable[Address]) -> LossChannel | None:
-    """Return the channel; None with a warning if it cannot be opened."""
+    """Return the channel; log a warning and return None if it cannot be opened."""
     try:
         return LossChannel(towards)
     except OSError as error:
@@ -90,7 +90,7 @@ def open_loss_channel(towards: Iterable[Address]) -> LossChannel | None:
 
 
 def tell_driver(to: LossAddress, report: LossReport) -> None:
-    """Send a report; a driver that cannot be reached is a warning."""
+    """Send a report; log a warning if the driver is unreachable."""
     try:
         with socket.create_connection((to.host, to.port), SEND_SECONDS_MAX) as connection:
             connection.sendall(write_report(to, report))
@@ -105,7 +105,7 @@ def tell_driver(to: LossAddress, report: LossReport) -> None:
 
 
 def _own_address(towards: Iterable[Address]) -> tuple[int, str]:
-    """The family and the host of the address from which the first of these is reached."""
+    """Return the family and host of the local address towards the first reachable broker."""
     problem: OSError | None = None
     for address in towards:
         try:

@@ -26,7 +26,7 @@ from penstock.spark.offsets import NO_EPOCH, PartitionPosition, StreamOffset
 from penstock.spark.planning import OffsetRange
 
 LINES_MAX: Final = 10
-"""Losses that one text lists; the others are counted."""
+"""The maximum number of losses in one text; further losses are only counted."""
 
 
 class LossKind(Enum):
@@ -72,19 +72,16 @@ class Loss(NamedTuple):
 
     kind: LossKind
     at: TopicPartition | None
-    """None when it is the whole cluster."""
+    """None for a loss of the whole cluster."""
     what: str
     goes_on: str
     """The consequence with failOnDataLoss=false."""
     offsets: int = 0
-    """Offsets that are skipped, as far as it is known."""
+    """The number of skipped offsets, as far as it is known."""
 
 
 def suspects(start: StreamOffset, latest: StreamOffset) -> set[TopicPartition]:
-    """Return partitions that are deleted, recreated, or end too early: they are looked up again.
-
-    A broker that has not caught up, or has just become leader, may return such ends for a moment.
-    """
+    """Return deleted, recreated or shortened partitions: they are looked up again."""
     if start.cluster_id != latest.cluster_id and start.cluster_id and latest.cluster_id:
         return set()
     return {
@@ -97,7 +94,7 @@ def suspects(start: StreamOffset, latest: StreamOffset) -> set[TopicPartition]:
 
 
 def ends_early(start: StreamOffset, latest: StreamOffset) -> list[TopicPartition]:
-    """Suspects that are the same partitions as before, and only shorter."""
+    """Return suspects with unchanged identity and an earlier end."""
     return [
         at
         for at in suspects(start, latest)
@@ -118,7 +115,7 @@ def within(latest: StreamOffset, target: StreamOffset, start: StreamOffset) -> S
 
 
 def doubtful_epochs(start: StreamOffset, latest: StreamOffset) -> dict[TopicPartition, int]:
-    """Return partitions with a newer leader: the end of our position's epoch must be looked up."""
+    """Return partitions with a newer leader: look up the end of our position's epoch for them."""
     return {
         at: position.leader_epoch
         for at, position in start.positions.items()
@@ -150,7 +147,7 @@ def changes(
 def late_starts(
     start: StreamOffset, earliest: Mapping[TopicPartition, int], losses: Iterable[Loss]
 ) -> list[Loss]:
-    """Return new partitions whose first records are deleted: the query never read them.
+    """Return new partitions whose first records were deleted before the query read them.
 
     A query that reads its topics for the first time has missed nothing.
     """
@@ -178,9 +175,9 @@ def begins(
     epoch_ends: Mapping[TopicPartition, int],
     earliest: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Where the next batch begins in every partition of `latest`.
+    """Return the start of the next batch in every partition of `latest`.
 
-    `earliest` has at least the partitions that `needs_earliest` names.
+    `earliest` has at least the partitions that `needs_earliest` returns.
     """
     kinds = {loss.at: loss.kind for loss in losses}
     places = {}
@@ -200,7 +197,7 @@ def begins(
 def needs_earliest(
     start: StreamOffset, latest: StreamOffset, losses: Iterable[Loss]
 ) -> list[TopicPartition]:
-    """Return partitions that begin at their earliest offset, which must be looked up."""
+    """Return the partitions that begin at their earliest offset, which must be looked up."""
     kinds = {loss.at: loss.kind for loss in losses}
     return [
         at
@@ -217,7 +214,7 @@ def readable(
 ) -> tuple[list[OffsetRange], list[Loss]]:
     """Return the readable parts of decided ranges, and the losses in them.
 
-    `planned` has the ids that the ranges belong to; `latest` and `earliest` are current.
+    `planned` has the topic ids of the ranges; `latest` and `earliest` are current.
     """
     kept: list[OffsetRange] = []
     losses: list[Loss] = []
@@ -240,7 +237,7 @@ def readable(
 
 
 def describe_losses(losses: Sequence[Loss]) -> str:
-    """The losses as lines, and their sum."""
+    """Return the losses as lines, and their sum."""
     lines = [f"- {loss.what}; {loss.goes_on}" for loss in losses[:LINES_MAX]]
     if len(losses) > LINES_MAX:
         lines.append(f"- and {len(losses) - LINES_MAX} more")
@@ -249,7 +246,7 @@ def describe_losses(losses: Sequence[Loss]) -> str:
 
 
 def data_loss_error(losses: Sequence[Loss]) -> DataLossError:
-    """The error while failOnDataLoss is true: the losses, the remedies, and how to continue."""
+    """Return the error for failOnDataLoss=true: the losses, the remedies, and how to continue."""
     lines = [f"- {loss.what}." for loss in losses[:LINES_MAX]]
     if len(losses) > LINES_MAX:
         lines.append(f"- and {len(losses) - LINES_MAX} more.")

@@ -1,4 +1,4 @@
-"""Reports lost data to a query: an error, or a warning in the log with a count.
+"""Reports lost data to a query: raises an error, or logs a warning and counts.
 
 One place for the driver and the tasks, so that `failOnDataLoss` means the same everywhere.
 """
@@ -17,7 +17,7 @@ class LossCounter:
     def __init__(self, *, fail_on_data_loss: bool) -> None:
         self._fail_on_data_loss = fail_on_data_loss
         self.offsets = 0
-        """Offsets that were skipped, as far as it is known."""
+        """The number of skipped offsets, as far as it is known."""
         self.partitions = 0
         """How often a partition had a loss."""
 

@@ -1,7 +1,8 @@
-"""A task's reports to the driver about records that it could not read, and their count (pure).
+"""The tasks' reports to the driver about unreadable records, and their count (pure).
 
 Spark has no API for a Python source to send a number from a task to the driver, so with
-`failOnDataLoss=false` the source has its own: one small report for each loss, by `loss.channel`.
+`failOnDataLoss=false` the source has its own: it sends one small report for each loss through
+`loss.channel`.
 
 Guarantees: an offset counts once, however often Spark runs its task (after a failure, twice at a
 time by speculation, or again for a second action in foreachBatch). A report of another run or
@@ -18,11 +19,11 @@ from penstock.spark.loss.data_loss import Loss, LossKind
 from penstock.spark.planning import LossAddress, OffsetRange
 
 REPORT_BYTES_MAX: Final = 8_192
-"""Two sentences and the name of a topic, of at most 249 characters each time, need 2 KiB."""
+"""Two sentences and the name of a topic, at most 249 characters each time, fit into 2 KiB."""
 
 
 class LossReport(NamedTuple):
-    """The records that one task could not read."""
+    """The unreadable records of one task."""
 
     lost: OffsetRange
     kind: LossKind
@@ -31,7 +32,7 @@ class LossReport(NamedTuple):
 
 
 def write_report(to: LossAddress, report: LossReport) -> bytes:
-    """The report as it is sent."""
+    """Return the report as bytes for the driver."""
     (topic, partition), first, until = report.lost
     document = {
         "secret": to.secret,
@@ -48,7 +49,7 @@ def write_report(to: LossAddress, report: LossReport) -> bytes:
 
 
 def read_report(data: bytes, secret: str, batch: int) -> LossReport | None:
-    """A report of this run and batch; None for anything else that may arrive."""
+    """Return a report of this run and batch; None for any other message."""
     try:
         document = json.loads(data)
         if not isinstance(document, dict):
@@ -65,14 +66,14 @@ def read_report(data: bytes, secret: str, batch: int) -> LossReport | None:
 
 @dataclass(slots=True)
 class LossBook:
-    """The losses that the tasks of the present batch reported."""
+    """The losses that the tasks of the current batch reported."""
 
     secret: str
     batch: int = 0
     _lost: dict[TopicPartition, list[OffsetRange]] = field(default_factory=dict)
 
     def begin_batch(self) -> int:
-        """Return the next batch's number for its reports; those of earlier batches are ignored."""
+        """Return the next batch's number for its reports; ignore those of earlier batches."""
         self.batch += 1
         self._lost = {}
         return self.batch
@@ -96,7 +97,7 @@ class LossBook:
 
 
 def united(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """The same offsets of one partition in ranges that do not touch, in order."""
+    """Return the same offsets of one partition as separate ranges, in order."""
     merged: list[OffsetRange] = []
     for one in sorted(one for one in ranges if one.size > 0):
         if merged and one.from_offset <= merged[-1].until_offset:

@@ -5,7 +5,7 @@
     idle         the line says so, by the same rule, and is not repeated
     ended        a last line, always
 
-A query is known by its run id, so that a restart under the same name is a line of its own.
+The run id identifies a query, so a restart under the same name has its own line.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ QUERIES_MAX: Final = 1_000
 
 
 class Line(NamedTuple):
-    """One line to be shown: the query's live one, or the one that ends it."""
+    """One line to show: the live line of a query, or its last line."""
 
     run_id: str
     text: str
@@ -33,7 +33,7 @@ class _Query:
     row_count: int = 0
     progress: QueryProgress | None = None
     is_idle: bool = False
-    """Whether its line shows that it is idle."""
+    """Whether the query's line shows that it is idle."""
     shown_seconds: float | None = None
 
 
@@ -41,16 +41,16 @@ class Board:
     """The queries of one session, by their events so far."""
 
     def __init__(self, line_seconds: float) -> None:
-        """A query gets at most one live line in `line_seconds`; 0 is a line each time."""
+        """Allow each query one live line in `line_seconds`; 0 allows a line each time."""
         self._line_seconds = line_seconds
         self._queries: dict[str, _Query] = {}
 
     def started(self, query_id: str, run_id: str, name: str | None) -> None:
-        """A query runs from now on."""
+        """Record the start of a query."""
         self._query(query_id, run_id, name)
 
     def progressed(self, progress: QueryProgress, now_seconds: float) -> Line | None:
-        """A micro-batch is done."""
+        """Return the line after a finished micro-batch, if one is due."""
         query = self._query(progress.query_id, progress.run_id, progress.name)
         query.batch_count += 1
         query.row_count += progress.row_count
@@ -62,7 +62,7 @@ class Board:
         return Line(progress.run_id, progress_text(query.label, progress))
 
     def idle(self, run_id: str, now_seconds: float) -> Line | None:
-        """A query waits for data."""
+        """Return the line of a query that waits for data, if one is due."""
         query = self._queries.get(run_id)
         if query is None or query.progress is None or query.is_idle:
             return None
@@ -73,7 +73,7 @@ class Board:
         return Line(run_id, progress_text(query.label, query.progress, is_idle=True))
 
     def ended(self, query_id: str, run_id: str, error: str | None) -> Line:
-        """A query has ended; `error` is the error that ended it."""
+        """Return the last line of a query; `error` is the error that ended it."""
         query = self._queries.pop(run_id, None) or _Query(query_label(query_id, None))
         text = ended_text(query.label, query.batch_count, query.row_count, error)
         return Line(run_id, text, is_last=True)

@@ -1,7 +1,7 @@
 """`GroupCommitter`: commits the offsets of a query to a real cluster.
 
-Every call is bounded: an unreachable broker costs the publishing thread some seconds, and a query
-nothing. It is not a member of the group that it commits for.
+Every call is bounded: an unreachable broker delays the publishing thread by some seconds, and never
+a query. It is not a member of the group that it commits for.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,11 +19,11 @@ from penstock.client.transport.options import (
 from penstock.core.types import TopicPartition
 
 TIMEOUT_SECONDS: Final = 5.0
-"""For one commit with all its tries; longer would only delay the next position."""
+"""The timeout of one commit with all retries; a longer one would only delay the next position."""
 
 
 class GroupCommitter:
-    """One cluster; one thread uses it."""
+    """A committer for one cluster, used by one thread."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -34,7 +34,7 @@ class GroupCommitter:
         return self._cluster.cluster_id() or None
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit the offsets; `GroupNotEmptyError` when consumers are members of the group."""
+        """Commit the offsets; raise `GroupNotEmptyError` if consumers are members of the group."""
         self._groups.commit(group_id, offsets)
 
     def close(self) -> None:
@@ -45,7 +45,7 @@ class GroupCommitter:
 def committer_opener(
     bootstrap_servers: str, client_options: Mapping[str, str]
 ) -> Callable[[], GroupCommitter]:
-    """Checks the options now, and connects when it is called."""
+    """Check the options now; return a function that connects when it is called."""
     timeout_ms = str(round(TIMEOUT_SECONDS * 1000))
     options = parse_client_options(
         {
@@ -55,5 +55,5 @@ def committer_opener(
             BOOTSTRAP_SERVERS: bootstrap_servers,
         }
     )
-    # An unreachable broker is tried again later, with a newer position.
+    # The publisher retries an unreachable broker later, with a newer position.
     return lambda: GroupCommitter(open_cluster(options, repeats_first_contact=False))

@@ -1,11 +1,11 @@
-"""Where progress is shown: a terminal rewrites its lines, everything else gets one after another.
+"""The output of progress: a terminal rewrites its lines, other outputs get a line each time.
 
-In a terminal the last lines of the screen are the live ones, one for each query, cut to its width:
-a line that wraps cannot be rewritten. Permanent lines go above them. A log file and a notebook have
-no screen, so there every line is permanent.
+In a terminal the last lines of the screen are the live ones, one for each query. They are cut to
+the screen's width: a line that wraps cannot be rewritten. Permanent lines go above them. A log file
+and a notebook have no screen, so there every line is permanent.
 
-It may be called from any thread. A stream that cannot be written to any more ends the display and
-nothing else: a display must never stop the work.
+Any thread may call it. If the stream is no longer writable, only the display ends: a display must
+never stop the work.
 """
 
 import os
@@ -15,9 +15,9 @@ from typing import Final, TextIO
 from penstock.spark.progress.board import Line
 
 SCREEN_SIZE_DEFAULT: Final = os.terminal_size((80, 24))
-"""Of a terminal that does not report its size."""
+"""The size of a terminal that does not report its size."""
 _UP: Final = "\x1b[{count}F"
-"""Moves to the start of the line that is this number of lines above."""
+"""Moves the cursor up by this number of lines, to the start of the line."""
 _CLEAR_BELOW: Final = "\x1b[0J"
 
 
@@ -79,7 +79,7 @@ def cut(text: str, width: int) -> str:
 def _is_terminal(stream: TextIO) -> bool:
     try:
         return stream.isatty()
-    except (AttributeError, ValueError):  # a stand-in, as notebooks have; a closed one
+    except (AttributeError, ValueError):  # a notebook's replacement stream; a closed stream
         return False
 
 

@@ -1,4 +1,4 @@
-"""The words for a query's progress: one line each (pure).
+"""The text of a query's progress: one line each (pure).
 
 A line has the query, the batch, the rate, the batch's duration, the lag by topic, and the position.
 It has no line breaks or control characters, whatever the query's name, and is bounded: topics and
@@ -15,7 +15,7 @@ from penstock.spark.progress.reading import QueryProgress, lag_by_topic, positio
 
 TOPICS_SHOWN_MAX: Final = 5
 PARTITIONS_SHOWN_MAX: Final = 8
-"""Enough for a glance; `penstock group lag` shows every partition."""
+"""Enough for a short view; `penstock group lag` shows every partition."""
 NAME_CHARACTERS_MAX: Final = 60
 REASON_CHARACTERS_MAX: Final = 600
 """An error with its remedies fits; a stack trace does not."""
@@ -23,7 +23,7 @@ SHORT_ID_CHARACTERS: Final = 8
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _CALLING: Final = re.compile(r"An error occurred while calling \S+\.$")
-"""The heading of py4j, which only says that there was an error in Java."""
+"""The heading of py4j, which only reports that an error occurred in Java."""
 _PACKAGES: Final = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z])")
 
 
@@ -33,7 +33,7 @@ def query_label(query_id: str, name: str | None) -> str:
 
 
 def progress_text(label: str, progress: QueryProgress, *, is_idle: bool = False) -> str:
-    """The live line of a query after one batch."""
+    """Return the live line of a query after one batch."""
     speed = "idle" if is_idle else f"{_number(progress.rows_per_second)} rows/s"
     parts = [label, f"batch {progress.batch_id}", speed, _duration(progress.duration_ms)]
     lags = lag_by_topic(progress)
@@ -47,7 +47,7 @@ def progress_text(label: str, progress: QueryProgress, *, is_idle: bool = False)
 
 
 def ended_text(label: str, batch_count: int, row_count: int, error: str | None) -> str:
-    """The last line of a query: stopped, or failed and why."""
+    """Return the last line of a query: stopped, or failed with the reason."""
     work = f"{batch_count:,} {'batch' if batch_count == 1 else 'batches'}, {row_count:,} rows"
     if error is None:
         return f"{label}  stopped after {work}"
@@ -57,8 +57,8 @@ def ended_text(label: str, batch_count: int, row_count: int, error: str | None) 
 def reason_of(error: str) -> str:
     """Return the reason in a Java or Python stack trace, in one line.
 
-    An error of a Python source arrives inside of a Java one, as the text of its traceback. The
-    error itself is in its last lines: those after the heading that are not indented.
+    An error of a Python source arrives inside a Java error, as the text of its traceback. The error
+    itself is in the last lines: the lines after the heading that are not indented.
     """
     lines = error.strip().splitlines() or ["the reason is not known"]
     if _CALLING.match(lines[0]) and len(lines) > 1:
@@ -68,7 +68,7 @@ def reason_of(error: str) -> str:
         if line.endswith(_TRACEBACK):
             raised = takewhile(_is_text, dropwhile(_is_indented, lines[number + 1 :]))
             reason = " ".join(raised) or reason
-    # The package of an exception's class is of no use to a reader: `a.b.C: text` is `C: text`.
+    # The package of an exception's class does not help a reader: `a.b.C: text` becomes `C: text`.
     reason = _printable(_PACKAGES.sub("", reason.strip()))
     return reason if len(reason) <= REASON_CHARACTERS_MAX else reason[:REASON_CHARACTERS_MAX] + "…"
 

@@ -1,11 +1,11 @@
-"""`ProgressListener`: one line for each query, and its lag where consumer groups show theirs.
+"""`ProgressListener`: one line for each query, and its lag as a consumer group.
 
     listener = ProgressListener(bootstrap_servers="localhost:9092")
     spark.streams.addListener(listener)
 
-Spark calls it after every micro-batch, in a thread that all listeners share, and `onQueryStarted`
-in the thread that starts the query; so nothing here waits. `board` and `publications` decide; this
-is the thin part that uses Spark.
+Spark calls it after every micro-batch, in a thread that all listeners share. It calls
+`onQueryStarted` in the thread that starts the query. So nothing here waits. `board` and
+`publications` decide; this is the thin part that uses Spark.
 """
 
 import atexit
@@ -34,13 +34,13 @@ from penstock.spark.progress.publisher import CLOSE_SECONDS_MAX, Publisher
 from penstock.spark.progress.reading import read_progress
 
 LINE_SECONDS_DEFAULT: Final = 10.0
-"""In a log: often enough to see that a query runs, rare enough to leave room for others."""
+"""In a log: often enough to see that a query runs, rare enough to leave room for other lines."""
 PUBLISH_SECONDS_DEFAULT: Final = 5.0
-"""A commit is a record on the disk of a broker; monitoring looks every 15 to 60 s."""
+"""A commit writes a record to a broker's disk; monitoring reads it every 15 to 60 s."""
 
 
 class ProgressListener(StreamingQueryListener):
-    """Shows the progress of every streaming query of a session, and publishes it if asked to."""
+    """Shows the progress of every streaming query of a session, and publishes it if configured."""
 
     def __init__(
         self,
@@ -53,18 +53,19 @@ class ProgressListener(StreamingQueryListener):
         publish_seconds: float = PUBLISH_SECONDS_DEFAULT,
         clock: Clock | None = None,
     ) -> None:
-        """With `bootstrap_servers`, queries appear as groups `{prefix}-{query name or id}` there.
+        """Create the listener; with `bootstrap_servers`, queries appear as groups there.
 
-        The prefix is `group_id_prefix`, else the source's `groupIdPrefix`, else "spark".
-        `client_options` are Kafka's settings for clients. Lines go to `stream`, by default standard
-        error: where that is not a terminal, one in `line_seconds` for each query.
+        A group has the name `{prefix}-{query name or id}`. The prefix is `group_id_prefix`, else
+        the source's `groupIdPrefix`, else "spark". `client_options` are Kafka's settings for
+        clients. Lines go to `stream`, by default standard error. If it is not a terminal, each
+        query writes one line in `line_seconds`.
         """
         self._clock: Clock = clock or SystemClock()
         self._display = Display(sys.stderr if stream is None else stream)
         self._board = Board(0.0 if self._display.is_terminal else line_seconds)
         self._publisher: Publisher | None = None
         self._untold_runs: set[str] = set()
-        """Runs that were started and whose end was not reported yet."""
+        """Started runs whose end Spark has not reported yet."""
         # Queries start in their own threads, and report progress in another one.
         self._told = threading.Condition()
         if bootstrap_servers is not None:
@@ -77,14 +78,14 @@ class ProgressListener(StreamingQueryListener):
             atexit.register(self.close)
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS_MAX) -> None:
-        """Publish the last positions, within the timeout. The end of the program does it too."""
+        """Publish the last positions, within the timeout. The end of the program also does this."""
         if self._publisher is not None:
             self._wait_until_told(timeout_seconds)
             self._publisher.close(timeout_seconds)
             atexit.unregister(self.close)
 
     def _wait_until_told(self, timeout_seconds: float) -> None:
-        """Wait: Spark reports the last batch and the end some time after a query has ended."""
+        """Wait for Spark's reports of the last batch and the end: they follow a query's end."""
         active = active_runs(self.spark)
         if active is None:
             return
@@ -104,14 +105,14 @@ class ProgressListener(StreamingQueryListener):
         self.close()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Spark: a query starts, and waits for this to return."""
+        """Handle Spark's event: a query starts, and waits for this method to return."""
         with self._told:
             self._board.started(str(event.id), str(event.runId), event.name)
             self._untold_runs.add(str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Spark: a micro-batch is done."""
-        # The text holds the offsets as JSON; the fields of the event hold them as text of Java's.
+        """Handle Spark's event: a micro-batch has ended."""
+        # The event's JSON text has the offsets as JSON; its fields have them as Java's text.
         progress = read_progress(json.loads(event.progress.json))
         with self._told:
             line = self._board.progressed(progress, self._clock.monotonic())
@@ -120,13 +121,13 @@ class ProgressListener(StreamingQueryListener):
             self._publisher.note(progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Spark: there is nothing to read."""
+        """Handle Spark's event: a query has no data to read."""
         with self._told:
             line = self._board.idle(str(event.runId), self._clock.monotonic())
         self._show(line)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Spark: a query stopped or failed."""
+        """Handle Spark's event: a query stopped or failed."""
         with self._told:
             line = self._board.ended(str(event.id), str(event.runId), event.exception)
         self._show(line)
@@ -142,7 +143,7 @@ class ProgressListener(StreamingQueryListener):
 
 
 def active_runs(session: SparkSession | None) -> set[str] | None:
-    """Return the runs of active queries; None when Spark itself has ended."""
+    """Return the runs of active queries; None if Spark itself has ended."""
     try:
         session = session or SparkSession.getActiveSession()
         return None if session is None else {str(query.runId) for query in session.streams.active}

@@ -1,8 +1,8 @@
-"""Which offsets are to be committed for which group, and when (pure: the time is an argument).
+"""The offsets to commit for each group, and the time of each commit (pure: time is an argument).
 
-A query that reads topics has a group, and always publishes its newest position: a position that is
-overtaken before its turn is never sent. So the queue is bounded by the number of queries, however
-long a broker is unreachable.
+A query that reads topics has a group, and always publishes its newest position: a newer position
+replaces a waiting one. So the number of queries bounds the queue, however long a broker is
+unreachable.
 
     newest position not published     once in `publish_seconds`; at once when the query ended
     published, query goes on          again after REPEAT_SECONDS, because brokers forget offsets of
@@ -38,11 +38,11 @@ class Publication(NamedTuple):
 class _Query:
     newest: QueryProgress
     group_id: str | None
-    """None until it is known: a position in a group of another name would mislead."""
+    """None while the group is unknown: a position in a group of another name would mislead."""
     is_published: bool = False
     is_ended: bool = False
     last_seconds: float | None = None
-    """When a position was last published, or tried to be."""
+    """The time of the last publication, successful or not."""
     pause_seconds: float = 0.0
     """The pause after a failure; 0 after a success."""
 
@@ -51,13 +51,13 @@ class Publications:
     """The positions that wait to be published."""
 
     def __init__(self, publish_seconds: float, group_prefix: str | None = None) -> None:
-        """A prefix given here is for every query; else each source may name its own."""
+        """Use this prefix for every query; without it, each source may name its own."""
         self._publish_seconds = publish_seconds
         self._group_prefix = group_prefix
         self._queries: dict[str, _Query] = {}
 
     def has_waiting(self) -> bool:
-        """Whether a position is not published yet."""
+        """Return whether a position is not published yet."""
         return any(
             query.group_id is not None and not query.is_published
             for query in self._queries.values()
@@ -79,7 +79,7 @@ class Publications:
             query.is_published = query.is_ended = False
 
     def ended(self, run_id: str) -> None:
-        """A query has ended; its last position is published without delay."""
+        """Record the end of a query; its last position is published without delay."""
         for query_id, query in list(self._queries.items()):
             if query.newest.run_id == run_id:
                 query.is_ended = True
@@ -95,7 +95,7 @@ class Publications:
         ]
 
     def seconds_until_due(self, now_seconds: float) -> float | None:
-        """Return the time until the next publication is due; None when there is none."""
+        """Return the time until the next publication is due; None if none is waiting."""
         return min(
             (
                 max(0.0, self._seconds_left(query, now_seconds))
@@ -106,7 +106,7 @@ class Publications:
         )
 
     def succeeded(self, publication: Publication, now_seconds: float) -> None:
-        """It was published."""
+        """Record a successful publication."""
         query = self._queries.get(publication.progress.query_id)
         if query is None:
             return
@@ -117,7 +117,7 @@ class Publications:
             del self._queries[publication.progress.query_id]
 
     def failed(self, publication: Publication, now_seconds: float) -> None:
-        """It could not be published; it, or a newer position, is tried again."""
+        """Record a failed publication; it, or a newer position, is retried."""
         query = self._queries.get(publication.progress.query_id)
         if query is None:
             return
@@ -139,9 +139,9 @@ class Publications:
 
 
 def group_id_of(progress: QueryProgress, group_prefix: str | None = None) -> str | None:
-    """Return a query's group: `{prefix}-{name or id}`, or the one that its source's options name.
+    """Return a query's group: `{prefix}-{name or id}`, or the one in its source's options.
 
-    None when a source has to report it and did not.
+    Return None if a source has to report the group and has not reported it.
     """
     if group_prefix is None:
         if not all(source.tells_group for source in progress.sources):

@@ -1,11 +1,11 @@
 """Publishes the positions of queries as committed offsets of consumer groups, to show their lag.
 
-A separate thread commits: a query never waits for a broker. A broker that is unreachable, or that
-rejects a commit, is reported once and retried, less and less often; its recovery is reported too.
-Only the newest position of each query waits meanwhile.
+A separate thread commits: a query never waits for a broker. An unreachable broker, or a rejected
+commit, is reported once and retried with growing pauses; the recovery is reported too. Meanwhile
+only the newest position of each query waits.
 
-The committed offsets are for people and monitoring. A query does NOT start from them; its place is
-in its checkpoint.
+The committed offsets are for people and monitoring. A query does NOT start from them; its position
+is in its checkpoint.
 """
 
 import threading
@@ -19,14 +19,14 @@ from penstock.spark.progress.publications import Publication, Publications
 from penstock.spark.progress.reading import QueryProgress, positions_of
 
 CLOSE_SECONDS_MAX: Final = 5.0
-"""How long the end of a program may wait until the last positions are published."""
+"""How long the end of a program may wait for the publication of the last positions."""
 
 
 class Committer(Protocol):
     """The operations on a cluster that a publisher needs; one thread uses it."""
 
     def cluster_id(self) -> str | None:
-        """The id of the cluster; None when it has none."""
+        """Return the id of the cluster; None if it has none."""
         ...
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -48,7 +48,7 @@ class Publisher:
         tell: Callable[[str], None],
         clock: Clock | None = None,
     ) -> None:
-        """`open_committer` is called in the thread, and again after a failure."""
+        """Create the publisher; its thread calls `open_committer`, and again after a failure."""
         self._publications = publications
         self._open_committer = open_committer
         self._tell = tell
@@ -61,7 +61,7 @@ class Publisher:
         self._changed = threading.Condition()
 
     def note(self, progress: QueryProgress) -> None:
-        """Record the current position of a query; return at once."""
+        """Record the current position of a query; return immediately."""
         with self._changed:
             self._publications.note(progress)
             if self._thread is None and self._publications.has_waiting() and not self._is_closed:
@@ -72,13 +72,13 @@ class Publisher:
             self._changed.notify_all()
 
     def ended(self, run_id: str) -> None:
-        """A query has ended; return at once."""
+        """Record the end of a query; return immediately."""
         with self._changed:
             self._publications.ended(run_id)
             self._changed.notify_all()
 
     def flush(self, timeout_seconds: float = CLOSE_SECONDS_MAX) -> bool:
-        """Wait until all positions are published; False after the timeout."""
+        """Wait until all positions are published; return False after the timeout."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: not self._publications.has_waiting() or self._is_closed, timeout_seconds
@@ -92,11 +92,11 @@ class Publisher:
             self._changed.notify_all()
             thread = self._thread
         if thread is not None:
-            # A commit may be under way; the thread is a daemon, so nothing hangs on it.
+            # A commit may be in flight; the thread is a daemon, so it blocks nothing.
             thread.join(timeout_seconds)
 
     def publish_due(self) -> None:
-        """Commit everything that is due now."""
+        """Commit all positions that are due."""
         with self._changed:
             due = self._publications.due(self._clock.monotonic())
         for publication in due:
@@ -117,7 +117,7 @@ class Publisher:
             self._drop_committer()
 
     def _wait_until_due(self) -> bool:
-        """Wait for work; False when there will be none."""
+        """Wait for work; return False at the end of all work."""
         with self._changed:
             while not self._is_closed:
                 seconds = self._publications.seconds_until_due(self._clock.monotonic())
@@ -150,7 +150,7 @@ class Publisher:
         return True
 
     def _tell_strangers(self, publication: Publication, cluster_id: str | None) -> None:
-        """Report sources of another cluster than the one published to, once each."""
+        """Report sources of another cluster than the publisher's, once each."""
         for source in publication.progress.sources:
             stranger = source.cluster_id
             if stranger in {None, cluster_id} or cluster_id is None:

@@ -1,11 +1,11 @@
-"""Spark's report on a micro-batch, read into values (pure).
+"""Parses Spark's report on a micro-batch (pure).
 
-`read_progress` takes the JSON document of a `StreamingQueryProgress`. Sources that read topics are
-known by their offsets: the documents of `format("penstock")`, and those of Spark's own `kafka`
-source. Every other source (rate, files, tables) counts in the rows and has no offsets here.
+`read_progress` parses the JSON document of a `StreamingQueryProgress`. The offsets identify sources
+that read topics: `format("penstock")` and Spark's own `kafka` source. The rows of every other
+source (rate, files, tables) are counted, without offsets.
 
 It is lenient: unreadable offsets count as none and are never an error, because these values are
-only displayed and decide nothing.
+only displayed.
 """
 
 import math
@@ -18,7 +18,7 @@ from penstock.spark.errors import CheckpointError
 from penstock.spark.offsets import StreamOffset, read_offset
 
 KAFKA_DESCRIPTION: Final = "Kafka"
-"""How Spark's own connector begins when it describes a source: `KafkaV2[Subscribe[orders]]`."""
+"""The start of the source description of Spark's own connector: `KafkaV2[Subscribe[orders]]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class TopicSource:
     positions: Mapping[TopicPartition, int]
     """The next offset to read, after the batch."""
     ends: Mapping[TopicPartition, int]
-    """Where the partitions ended when the batch was planned; empty when the source reports none."""
+    """The ends of the partitions when the batch was planned; empty if the source reports none."""
     cluster_id: str | None = None
     """The cluster that the offsets belong to; Spark's own connector does not report it."""
     group_id: str | None = None
@@ -36,9 +36,10 @@ class TopicSource:
     group_prefix: str | None = None
     """The prefix of the group's name, if the source's options name one."""
     tells_group: bool = True
-    """False: it was not asked this time, as when Spark repeats a batch after a restart."""
+    """False: the source was not queried this time, for example in a batch repeated after a
+    restart."""
     skipped_offset_count: int = 0
-    """Offsets that this run skipped, with `failOnDataLoss=false`, as far as that is known."""
+    """The number of offsets that this run skipped, with `failOnDataLoss=false`, as far as known."""
     skipped_partition_count: int = 0
     """How often a partition lost data in this run."""
 
@@ -48,9 +49,9 @@ class QueryProgress:
     """One finished micro-batch."""
 
     query_id: str
-    """The same after a restart from the checkpoint."""
+    """The id of the query, unchanged after a restart from the checkpoint."""
     run_id: str
-    """Of this start of the query alone."""
+    """The id of this start of the query."""
     name: str | None
     batch_id: int
     row_count: int
@@ -60,7 +61,7 @@ class QueryProgress:
 
 
 def read_progress(document: Mapping[str, Any]) -> QueryProgress:
-    """The progress of one micro-batch."""
+    """Return the progress of one micro-batch."""
     sources = document.get("sources") or ()
     return QueryProgress(
         query_id=str(document.get("id", "")),
@@ -75,7 +76,7 @@ def read_progress(document: Mapping[str, Any]) -> QueryProgress:
 
 
 def lag_by_topic(progress: QueryProgress) -> dict[str, int | None]:
-    """Records between the position and the end, by topic; None where the end is not known."""
+    """Return the records between the position and the end, by topic; None if the end is unknown."""
     lags: dict[str, int | None] = {}
     for source in progress.sources:
         for at, position in source.positions.items():
@@ -84,7 +85,7 @@ def lag_by_topic(progress: QueryProgress) -> dict[str, int | None]:
             if end is None or lag is None:
                 lags[at.topic] = None
             else:
-                # A log that lost its end has one before the position; a lag is never negative.
+                # A log that lost its end may end before the position; a lag is never negative.
                 lags[at.topic] = lag + max(0, end - position)
     return dict(sorted(lags.items()))
 
@@ -92,9 +93,9 @@ def lag_by_topic(progress: QueryProgress) -> dict[str, int | None]:
 def positions_of(
     progress: QueryProgress, cluster_id: str | None = None
 ) -> dict[TopicPartition, int]:
-    """Return the query's positions, in order; with a cluster id, in that cluster or an unknown one.
+    """Return the query's positions, in order; with a cluster id, of that or an unknown cluster.
 
-    A partition that two sources of the query read is as far as the slower of them.
+    If two sources of the query read a partition, its position is that of the slower source.
     """
     found: dict[TopicPartition, int] = {}
     for source in progress.sources:
@@ -125,7 +126,7 @@ def _read_source(source: object) -> TopicSource | None:
 
 
 def _read_offset(document: object, *, is_kafka: bool) -> StreamOffset | None:
-    """The offsets in a document of a source that reads topics; None for those of any other."""
+    """Return the offsets in a document of a source that reads topics; None for any other source."""
     if not isinstance(document, dict) or not (is_kafka or "version" in document):
         return None
     try:
@@ -150,7 +151,7 @@ def _whole(value: object) -> int:
 
 
 def _rate(value: object) -> float:
-    """Spark leaves a rate out when it is none: of a batch that took no time, for one."""
+    """Return the rate; Spark omits it if it is undefined, as for a batch of zero duration."""
     if isinstance(value, int | float) and math.isfinite(value):
         return float(value)
     return 0.0

@@ -1,12 +1,13 @@
-"""`DecisionLog`: the decisions of one query in the topic of decisions.
+"""`DecisionLog`: the decisions of one query in the decision topic.
 
 Guarantees: `write` stores a decision durably or raises; after `take_ownership` no earlier owner can
 write one, and each of their decisions is either committed or never will be. `read` returns every
-decision that was committed before the call. All of it rests on Kafka's transactions: the owner's
-transactional id is the same for every driver of the query, and a new owner fences the last one.
+decision that was committed before the call. These guarantees rest on Kafka's transactions: the
+owner's transactional id is the same for every driver of the query, and a new owner fences the last
+one.
 
 A decision of another query that is being written in the same partition delays `read`, for a minute
-at most: then the cluster aborts it. This module decides nothing: see `sink.decisions`; and
+at most: then the cluster aborts it. This module decides nothing: `sink.decisions` does.
 `decision_topic` creates the topic.
 """
 
@@ -38,9 +39,9 @@ from penstock.spark.sink.records import decision_record, done_record, fold
 from penstock.spark.sink.steps import Decision, Ledger
 
 OWNER_TIMEOUT_MS: Final = 60_000
-"""A decision takes milliseconds. A dead driver's open decision delays readers for this time."""
+"""A decision needs milliseconds. A dead driver's open decision delays readers for this time."""
 STABLE_SECONDS_MAX: Final = 90.0
-"""How long `read` waits for decisions of others: their timeout, and the cluster's delay."""
+"""How long `read` waits for other queries' decisions: their timeout, and the cluster's delay."""
 
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
@@ -82,14 +83,14 @@ class DecisionLog:
         self._sequence = 0
 
     def write(self, decision: Decision) -> None:
-        """Store the decision, as the owner; `OwnershipLostError` when another driver is the owner.
+        """Store the decision as the owner; raise `OwnershipLostError` if it is not the owner.
 
         After any error it is unknown whether the decision is stored: a response may have been lost.
         """
         owner, at = self._owner, self._partition()
         assert owner is not None
         data = self._batch(decision_record(self._query, decision), owner)
-        self._owner = None  # until all went well
+        self._owner = None  # restored after success
 
         def join(partitions: Collection[TopicPartition]) -> None:
             self._transactions.add_partitions(owner, partitions)
@@ -111,14 +112,14 @@ class DecisionLog:
         self._owner = after
 
     def write_done(self, decision: Decision) -> None:
-        """Record that a decision is carried out; any process may, and a repetition does no harm."""
+        """Record a completed decision; any process may call this, and a repetition is harmless."""
         sender = BatchSender(self._cluster)
         sender.send(self._partition(), self._batch(done_record(self._query, decision), None))
         sender.flush()
 
     def _partition(self) -> TopicPartition:
         if self._at is None:
-            # Partitions that were added later must not move a query away from its decisions.
+            # Partitions that were added later must not separate a query from its decisions.
             count = min(len(self._cluster.topic(self._topic).partitions), PARTITIONS)
             number = partition_of_key(self._query.encode(), count)
             self._at = TopicPartition(self._topic, number)

@@ -1,10 +1,10 @@
-"""The topic of decisions: created when it is missing, checked when it exists.
+"""The decision topic: created if it is missing, checked if it exists.
 
 Guarantees: after `ensure_topic` the topic exists, has leaders, and keeps the last record of each
 key. A topic created here has the brokers' default number of replicas; with three or more of them, a
 decision is on two before it counts. A topic created by another program is not changed.
 
-Decisions are read and written by `decision_log`.
+`decision_log` reads and writes decisions.
 """
 
 import logging
@@ -21,26 +21,28 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.spark.sink.errors import DecisionTopicError
 
 PARTITIONS: Final = 8
-"""Of a topic of decisions that is created here: queries in different ones do not wait."""
+"""Partitions of a new decision topic: queries in different partitions do not wait."""
 TOPIC_CONFIGS: Final = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
     "segment.bytes": "1048576",
 }
-"""Each query keeps two records; small segments are compacted soon, so that reading stays short."""
+"""Each query keeps two records; small segments are compacted early, so that reading stays short."""
 INSYNC: Final = "min.insync.replicas"
 INSYNC_REPLICAS_WANTED: Final = 2
 """A decision survives the loss of a broker, and with three replicas one broker may be unreachable.
-With two replicas none may, so these topics keep the brokers' default."""
+
+With two replicas, no broker may be unreachable, so these topics keep the brokers' default.
+"""
 REPLICAS_FOR_INSYNC_MIN: Final = 3
 BROKERS_FOR_REPLICAS_MIN: Final = 3
-"""A cluster of this size is run for its replicas: a topic without them is mostly an oversight."""
+"""A cluster of this size is meant for replication: a topic without it is probably a mistake."""
 
 LOGGER: Final = logging.getLogger("penstock.spark")
 
 
 def ensure_topic(cluster: Cluster, name: str, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Create the topic of decisions if it is missing; reject one that deletes decisions."""
+    """Create the decision topic if it is missing; reject a topic that deletes decisions."""
     is_new = name not in cluster.describe([name])
     if is_new:
         _create(cluster, name)
@@ -108,7 +110,7 @@ def _warn_of_one_replica(name: str, replicas: int, broker_count: int) -> None:
 
 
 def _wait_until_it_appears(cluster: Cluster, name: str, sleep: Callable[[float], None]) -> None:
-    """Kafka confirms a new topic before its brokers have its metadata."""
+    """Wait for the topic's metadata: Kafka confirms a new topic before its brokers have it."""
     pauses = Pauses(cluster.deadline_seconds)
     while name not in cluster.describe([name]):
         pause = pauses.next_pause(cluster.clock.monotonic())

@@ -1,23 +1,23 @@
 """The exactly-once protocol of the sink, as decisions (pure).
 
 A micro-batch is written by tasks, each inside a transaction of its own that it flushes and leaves
-open. The driver then decides for the whole batch: one record in the topic of decisions, and only
-then it commits the transactions. The rules:
+open. The driver then decides for the whole batch: it writes one record to the decision topic, and
+only then commits the transactions. The rules:
 
 1. A batch is decided at most once: the deciding driver owns the log of decisions (its producer
    fences every earlier owner), has read it, and found no decision for the batch that can still be
    kept.
-2. A decided transaction is never aborted by us, and an undecided one is never committed.
+2. The sink never aborts a decided transaction, and never commits an undecided one.
 3. After a crash the next run completes the decided batch and does not write it again: it skips the
    batch or aborts its own transactions. An undecided batch is aborted and written again.
-4. A decision none of whose transactions could be committed (all were aborted by the cluster) is
-   void, and the batch may be decided again. When some could and some could not: a loud error.
-5. A run that was replaced by another one stops, and aborts nothing of its successor.
+4. If the cluster aborted all transactions of a decision, the decision is void, and the batch may be
+   decided again. If only some of them could be committed, the driver raises an error.
+5. A replaced run stops, and aborts no transaction of its successor.
 6. A batch is over when it is recorded as done. The sweep afterwards may fail: the failure is
    logged, and the sweep is retried with a later batch.
 
-`commit_batch` and `abort_batch` are generators that yield steps and are sent their results, so that
-a test can stop, crash or interleave them anywhere. `sink.transactions` carries the steps out;
+`commit_batch` and `abort_batch` are generators that yield steps and receive their results, so that
+a test can stop, crash or interleave them anywhere. `sink.transactions` carries out the steps;
 `sink.records` has the record format. No Spark, no Arrow, no IO.
 """
 
@@ -60,12 +60,12 @@ from penstock.spark.sink.steps import (
 )
 
 RUNS_REMEMBERED_MAX: Final = 32
-"""Runs in a decision: a driver that returns after this number of successors counts as a new one."""
+"""Runs in a decision; a driver that returns after this number of successors is a new run."""
 MARGIN_MS_MIN: Final = 5_000
-"""The rest of the transaction timeout that is needed when a batch is decided: a tenth of it, and at
-least this; but never more than half of it, so that a short timeout can be used at all."""
+"""The remaining transaction timeout that a decision needs: a tenth of the timeout, and at least
+this value; but never more than half of the timeout, so that a short timeout is usable."""
 FENCED_AT_ONCE_MAX: Final = 1_000
-"""Leftover transactions aborted after one batch; the next batch continues with the rest."""
+"""The maximum number of leftover transactions aborted after one batch; the next batch continues."""
 
 
 # --- The driver ---
@@ -76,7 +76,7 @@ def commit_batch(
 ) -> Generator[Step, Any, Committed]:
     """Make the batch visible exactly once.
 
-    `known` is the ledger that this run left with its last batch, while it still owns the log.
+    `known` is the ledger after this run's last batch, while the run still owns the log.
     """
     ledger = known
     if ledger is None:
@@ -97,9 +97,9 @@ def commit_batch(
 def abort_batch(
     run: str, transactions: tuple[OpenTransaction, ...], run_prefix: str
 ) -> Generator[Step, Any, None]:
-    """Abort a batch that failed. Spark also calls this when `commit_batch` raised.
+    """Abort a batch that failed. Spark also calls this after `commit_batch` raised an error.
 
-    So the batch may be decided: then its transactions are left to the next run.
+    So the batch may be decided: then the next run handles its transactions.
     """
     ledger: Ledger = yield ReadLedger()
     is_ours = not _is_superseded(ledger, run)
@@ -113,7 +113,7 @@ def abort_batch(
 
 
 def _take_over(batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
-    """Become the owner of the log and read it; a run that was replaced stops instead."""
+    """Become the owner of the log and read it; a replaced run stops instead."""
     ledger: Ledger = yield ReadLedger()
     _refuse_stranger(ledger, batch)
     yield TakeOwnership()
@@ -135,7 +135,7 @@ def _undecided(batch_id: int) -> str:
 
 
 def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
-    """Complete an earlier run's decision; return an empty ledger when it is void."""
+    """Complete an earlier run's decision; return an empty ledger if the decision is void."""
     outcomes: Mapping[str, CommitOutcome] = yield CommitAll(decision.transactions)
     committed = [name for name, what in outcomes.items() if what is CommitOutcome.COMMITTED]
     lost = sorted(name for name, what in outcomes.items() if what is not CommitOutcome.COMMITTED)
@@ -143,9 +143,9 @@ def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Led
         yield WriteDone(decision)
         return Ledger(decision, is_done=True)
     if decision.batch_id < batch.batch_id:
-        # Spark has gone on since. That is the remedy for a batch that was lost in part, and nothing
-        # in the log or the cluster proves that the user applied it: so it is a warning, and not an
-        # error.
+        # Spark has continued since. This is the remedy for a batch that was lost in part, but
+        # neither the log nor the cluster proves that the user applied it. So log a warning and
+        # raise no error.
         yield Tell(_overtaken(decision, batch, len(committed), lost))
         return Ledger(decision, is_done=True)
     unknown = sorted(name for name, what in outcomes.items() if what is CommitOutcome.UNKNOWN)
@@ -170,7 +170,7 @@ def _overtaken(
 
 
 def _skip(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
-    """The batch is committed already: abort the rows that were written now."""
+    """Abort the rows that were written now: the batch is already committed."""
     is_same = batch.row_count == decision.row_count and decision.digest in (None, batch.digest)
     if batch.fails_on_difference and not is_same:
         raise ReplayDiffersError(batch.batch_id, batch.row_count, decision.row_count)
@@ -206,7 +206,7 @@ def _decide(before: Decision | None, batch: WrittenBatch) -> Generator[Step, Any
 
 
 def _look(batch: WrittenBatch) -> Generator[Step, Any, None]:
-    """Refuse a batch that has lost transactions, or may lose some before they are committed."""
+    """Reject a batch that has lost transactions, or may lose some before they are committed."""
     age_ms_max = longest_age_ms(batch.timeout_ms)
     sight: Sight = yield LookAt(batch.transactions, age_ms_max)
     names = [one.transactional_id for one in batch.transactions]
@@ -228,7 +228,7 @@ def _refuse_skipped(batch: WrittenBatch) -> Generator[Step, Any, None]:
 
 
 def longest_age_ms(timeout_ms: int) -> int:
-    """How long a transaction may be open when its batch is decided."""
+    """Return the maximum age of an open transaction when its batch is decided."""
     margin_ms = max(timeout_ms // 10, MARGIN_MS_MIN)
     return timeout_ms - min(margin_ms, timeout_ms // 2)
 
@@ -236,7 +236,7 @@ def longest_age_ms(timeout_ms: int) -> int:
 def _sweep(ledger: Ledger, run: str, run_prefix: str, sweep: Sweep) -> Generator[Step, Any, bool]:
     """Abort transactions that no driver will decide: of lost or dead attempts, and of old runs.
 
-    Return whether none is left. The batch is over, so a failure here does not fail the batch.
+    Return whether none is left. The batch has ended, so a failure here does not fail it.
     """
     if sweep is Sweep.NONE:
         return True
@@ -257,12 +257,12 @@ def _sweep(ledger: Ledger, run: str, run_prefix: str, sweep: Sweep) -> Generator
 def _leftover(
     ledger: Ledger, run: str, run_prefix: str, sweep: Sweep
 ) -> Generator[Step, Any, list[OpenTransaction]]:
-    """Open transactions that can never be decided.
+    """Return open transactions that can never be decided.
 
-    Those of the own run: this driver alone decides them, and the batch is over. Those of another
+    For this run: only this driver decides its transactions, and the batch has ended. For another
     run: its tasks begin the next batch only after its driver recorded itself in the log, with the
-    batch that is committed here or a later one. So the list comes first and the log afterwards: if
-    this run is still the newest, all listed transactions belong to decided batches.
+    batch that is committed here or a later one. So list the transactions first and read the log
+    afterwards: if this run is still the newest, all listed transactions belong to decided batches.
     """
     listed: Iterable[OpenTransaction] = yield ListOpen()
     kept = unfinished(ledger)
@@ -290,7 +290,7 @@ def _is_superseded(ledger: Ledger, run: str) -> bool:
 
 
 def _refuse_stranger(ledger: Ledger, batch: WrittenBatch) -> None:
-    """Reject a run that was replaced, or whose new prefix keeps it from fencing earlier runs."""
+    """Reject a replaced run, or a run whose new prefix keeps it from fencing earlier runs."""
     decision = ledger.decision
     if decision is None:
         return
@@ -304,7 +304,7 @@ def _refuse_stranger(ledger: Ledger, batch: WrittenBatch) -> None:
 
 
 def is_committed(ledger: Ledger, batch_id: int) -> bool:
-    """Whether a task has nothing to write: the whole batch is in the output."""
+    """Return whether the whole batch is in the output, so a task has nothing to write."""
     decision = ledger.decision
     return decision is not None and ledger.is_done and decision.batch_id >= batch_id
 

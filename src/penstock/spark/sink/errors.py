@@ -1,4 +1,4 @@
-"""The errors of the exactly-once sink: each says what happened and what to do next.
+"""The errors of the exactly-once sink: each has the cause and the remedy.
 
 Most of them stop the query before any row of the micro-batch is visible. `PartialCommitError` is
 raised after part of a batch became visible.
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from penstock.spark.errors import SparkQueryError, first_of
 
 _NAMED_MAX = 5
-"""Transactions named in a text; the rest are counted."""
+"""The number of transactions named in a text; further ones are counted."""
 
 
 class SinkError(SparkQueryError):
@@ -28,7 +28,7 @@ class SupersededError(SinkError):
 
 
 class OwnershipLostError(SinkError):
-    """The driver was fenced from the log of decisions in the middle of a commit."""
+    """The driver was fenced from the decision log in the middle of a commit."""
 
     def __init__(self, batch_id: int, answer: str) -> None:
         super().__init__(
@@ -54,7 +54,7 @@ class OwnershipForgottenError(SinkError):
 
 
 class DecisionMissingError(SinkError):
-    """Tasks found a batch committed, and the log has lost that decision."""
+    """Tasks found a batch committed, but the log has lost this decision."""
 
     def __init__(self, batch_id: int) -> None:
         super().__init__(
@@ -93,7 +93,7 @@ class PrefixChangedError(SinkError):
 
 
 class ReplayDiffersError(SinkError):
-    """A committed batch is repeated with other rows."""
+    """A committed batch is repeated with different rows."""
 
     def __init__(self, batch_id: int, row_count: int, decided_row_count: int) -> None:
         other = "as many others" if row_count == decided_row_count else str(row_count)
@@ -124,7 +124,7 @@ class TransactionsLostError(SinkError):
 
 
 class TransactionsTooOldError(SinkError):
-    """Transactions of a batch are so close to their timeout that it is not safe to decide."""
+    """Transactions of a batch are too close to their timeout for a safe decision."""
 
     def __init__(self, batch_id: int, old: Sequence[str], age_ms_max: int, timeout_ms: int) -> None:
         super().__init__(
@@ -137,7 +137,7 @@ class TransactionsTooOldError(SinkError):
 
 
 class TransactionsLeftOpenError(SinkError):
-    """Too many transactions of a run are open: there is no id for another one."""
+    """Too many transactions of a run are open: no transactional id is free."""
 
     def __init__(self, tried: Sequence[str], timeout_ms: int) -> None:
         super().__init__(
@@ -178,10 +178,10 @@ class OutcomeUnknownError(SinkError):
 
 
 class DecisionTopicError(SinkError):
-    """The topic of decisions cannot be used."""
+    """The decision topic is unusable."""
 
 
 def named(transactional_ids: Sequence[str]) -> str:
-    """These transactions in a sentence: the first few by name."""
+    """Return these transactions for a sentence: the first few by name."""
     noun = "transaction" if len(transactional_ids) == 1 else "transactions"
     return f"{noun} {first_of(transactional_ids, _NAMED_MAX)}"

@@ -64,11 +64,11 @@ class Guarantee(Enum):
 
 
 class ColumnError(SparkQueryError):
-    """The DataFrame cannot be written as it is."""
+    """The DataFrame has unusable columns."""
 
 
 class SinkColumns(NamedTuple):
-    """Where each column is in the DataFrame; None when it has none."""
+    """The position of each sink column in the DataFrame; None for a missing column."""
 
     value: int
     key: int | None
@@ -98,7 +98,7 @@ class SinkOptions:
 
 
 def read_sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptions:
-    """Read the options; `OptionError` names the first that is wrong."""
+    """Return the options; raise `OptionError` for the first wrong one."""
     options = {name.lower(): text for name, text in given.items()}
     warnings = _unknown_options(options)
     to_client, kafka, kafka_warnings = producer_settings.TABLES.split(options)
@@ -132,7 +132,7 @@ def read_sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptio
 
 
 def find_columns(columns: Sequence[tuple[str, str]], topic: str | None) -> SinkColumns:
-    """Return where the sink's columns are among (name, type); `ColumnError` for unusable ones."""
+    """Return the positions of the sink's columns among (name, type); raise `ColumnError`."""
     places: dict[str, int] = {}
     for place, (name, kind) in enumerate(columns):
         if name not in _TYPES:

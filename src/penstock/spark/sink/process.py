@@ -1,9 +1,9 @@
 """State that a process keeps between tasks and commits: connections, drivers, decisions.
 
-Spark's Python processes live on for a while and serve many tasks, so opening connections and
-reading decisions for each would cost more than a small micro-batch. Everything here may be dropped
-at any time: it is bounded, the oldest entry is evicted first, and a new process reads it again.
-Nothing is shared between processes, and a process has one thread for this.
+Spark's Python processes serve many tasks. Opening connections and reading decisions for each task
+would cost more than a small micro-batch. All entries may be dropped at any time: their number is
+bounded, the oldest entry is evicted first, and a new process reads them again. Nothing is shared
+between processes, and one thread of a process uses this state.
 """
 
 from collections.abc import Callable, Hashable
@@ -40,7 +40,7 @@ class Kept(Generic[Key, Value]):
         return self._values[key]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Drop all values."""
         while self._values:
             self._forget(self._values.popitem()[1])
 
@@ -53,28 +53,28 @@ _checks: Kept[SinkOptions, bool] = Kept()
 
 
 def cluster_of(options: ClientOptions) -> Cluster:
-    """The cluster that the options name, with the connections it has."""
+    """Return the cluster of these options, with its open connections."""
     return _clusters.get(options, lambda: open_cluster(options))
 
 
 def driver_of(options: SinkOptions, identity: RunIdentity) -> SinkDriver:
-    """The driver's part of this run."""
+    """Return the driver's part of this run."""
     return _drivers.get(
         (options, identity), lambda: SinkDriver(cluster_of(options.client), options, identity)
     )
 
 
 def transactions_of(options: SinkOptions, identity: RunIdentity) -> ProducerTransactions:
-    """The client that begins transactions for tasks of this run; it caches their coordinators."""
+    """Return the client that begins transactions for tasks of this run; it caches coordinators."""
     return _transactions.get(
         (options, identity), lambda: ProducerTransactions(cluster_of(options.client))
     )
 
 
 def ledger_of(options: SinkOptions, identity: RunIdentity, *, finishes: bool) -> Ledger:
-    """Return the query's decisions as of this process's first task of the run.
+    """Return the query's decisions at the time of this process's first task of the run.
 
-    That is enough for a task: later decisions are of this run itself.
+    This is enough for a task: later decisions belong to this run itself.
     """
     return _ledgers.get(
         (options, identity),
@@ -83,7 +83,7 @@ def ledger_of(options: SinkOptions, identity: RunIdentity, *, finishes: bool) ->
 
 
 def check_once(options: SinkOptions) -> None:
-    """Run the checks that are possible before the first row; again only when the options change."""
+    """Run the checks before the first row; repeat them only if the options change."""
 
     def check() -> bool:
         check_start(cluster_of(options.client), options)

@@ -1,4 +1,4 @@
-"""Which of Kafka's own producer settings (`kafka.*`) the sink uses, ignores or refuses (pure).
+"""Kafka's own producer settings (`kafka.*`): the sink uses, ignores or rejects each (pure).
 
 The counterpart of `consumer_settings` for writing. `kafka_settings` applies them.
 """
@@ -79,7 +79,7 @@ REFUSED: Final[Mapping[str, str]] = {
         "Values are written as bytes. Remove it and cast the column in the DataFrame."
     ),
 }
-"""Settings that would make the query wrong, with the remedy."""
+"""Settings that would cause wrong results, with the remedy."""
 
 
 TABLES: Final = SettingTables("producer", USED, WITHOUT_EFFECT, REFUSED)

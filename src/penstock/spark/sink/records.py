@@ -1,4 +1,4 @@
-"""Records of the topic of decisions: their keys, their JSON, and how they fold (pure).
+"""Records of the decision topic: their keys, their JSON, and their state by query (pure).
 
 The topic is compacted. Each query has two keys:
 
@@ -7,9 +7,9 @@ The topic is compacted. Each query has two keys:
                     "stem": "penstock-sink.<query>.<run>.", "transactions": [["12", 4711, 0, 2]]}
     <query>/done   {"version": 1, "batch": 7, "run": "…"}
 
-The first is written inside a transaction of the log's owner, the second without one: any process
-may record that a decision is carried out. `stem` is the common prefix of the transactional ids; an
-entry has the rest of the id, the producer's id and epoch, and the transaction version.
+The log's owner writes the first inside a transaction. The second is written without one: any
+process may record that a decision is carried out. `stem` is the common prefix of the transactional
+ids; an entry has the rest of the id, the producer's id and epoch, and the transaction version.
 """
 
 import json
@@ -23,13 +23,13 @@ from penstock.spark.sink.steps import Decision, Ledger
 
 VERSION: Final = 1
 VALUE_BYTES_MAX: Final = 900_000
-"""Below the brokers' default of max.message.bytes: some 40,000 transactions."""
+"""Below the brokers' default of max.message.bytes: about 40,000 transactions."""
 
 _DONE: Final = "/done"
 
 
 def decision_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
-    """Return key and value of the record of a decision."""
+    """Return the key and value of the record of a decision."""
     ids = [one.transactional_id for one in decision.transactions]
     stem = _common_start(ids)
     value = _encoded(
@@ -57,7 +57,7 @@ def decision_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
 
 
 def done_record(query: str, decision: Decision) -> tuple[bytes, bytes]:
-    """Return key and value of the record that a decision is carried out."""
+    """Return the key and value of the record for a completed decision."""
     value = {"version": VERSION, "batch": decision.batch_id, "run": decision.run}
     return f"{query}{_DONE}".encode(), _encoded(value)
 

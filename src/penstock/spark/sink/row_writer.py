@@ -1,11 +1,11 @@
-"""`RowWriter`: the rows of one task, encoded and sent.
+"""`RowWriter`: encodes and sends the rows of one task.
 
 Guarantees: when `finish` returns, every row is stored in its partition, in the order of the rows
-for each partition. Memory is bounded by `BUFFERED_BYTES_MAX` for all topics together, and by what a
-`BatchSender` has under way. A row without a topic is an error that stops the task.
+for each partition. Memory is bounded by `BUFFERED_BYTES_MAX` for all topics together, plus the
+batches that a `BatchSender` has in flight. A row without a topic is an error that stops the task.
 
-It does not use Spark, and does not commit: a transaction, if there is one, is begun and ended by
-its caller.
+It does not use Spark, and does not commit: the caller begins and ends a transaction, if there is
+one.
 """
 
 from collections.abc import Collection, Iterator
@@ -31,7 +31,7 @@ from penstock.spark.sink.steps import added_digests
 BUFFERED_BYTES_MAX: Final = 33_554_432
 """Kafka's buffer.memory: the bytes in the open batches of all topics."""
 TOPICS_PER_TASK_MAX: Final = 10_000
-"""A column `topic` with more names than this is most often the wrong column."""
+"""More topic names than this usually mean that the column `topic` is the wrong column."""
 
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
@@ -68,11 +68,11 @@ class RowWriter:
 
     @property
     def digest(self) -> int:
-        """A sum over the rows so far, in any order; see `encode.encoder`."""
+        """The sum over the rows so far, in any order; see `encode.encoder`."""
         return added_digests(encoder.digest for encoder in self._encoders.values())
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take some rows."""
+        """Encode and send these rows."""
         now_ms = self._cluster.clock.now_ms()
         for topic, part in self._by_topic(rows):
             encoder = self._encoder(topic)
@@ -89,7 +89,7 @@ class RowWriter:
             self._bound_buffers()
 
     def finish(self) -> None:
-        """Send the rest, and wait until everything is stored."""
+        """Send the remaining rows, and wait until all rows are stored."""
         self._send_open_batches()
         try:
             self._sender.flush()
@@ -97,7 +97,7 @@ class RowWriter:
             raise _explained(error, self._options) from error
 
     def abandon(self) -> None:
-        """The task failed: do not wait for batches under way."""
+        """Stop without waiting for batches in flight, because the task failed."""
         self._sender.abandon()
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -125,7 +125,7 @@ class RowWriter:
                 f"one task writes to more than {TOPICS_PER_TASK_MAX} topics. If that is meant, "
                 "repartition the DataFrame by the column `topic`."
             )
-        # As Kafka's own producer does: a broker that creates topics on first use creates it.
+        # As in Kafka's own producer: a broker with automatic topic creation creates the topic.
         try:
             partitions = self._cluster.topic(topic, auto_create=True).partitions
         except UnknownTopicOrPartitionError as error:
@@ -175,7 +175,7 @@ class _Joining:
 
 
 def digest_of(rows: pa.RecordBatch, columns: SinkColumns) -> int:
-    """The digest of rows that are not written."""
+    """Return the digest of rows without writing them."""
     return digest_of_columns(value=rows.column(columns.value), key=_column(rows, columns.key))
 
 
@@ -194,7 +194,7 @@ def _column(rows: pa.RecordBatch, place: int | None) -> pa.Array | None:
 
 
 def _explained(error: BatchRefusedError, options: SinkOptions) -> Exception:
-    """Return the same error, with a remedy where there is one."""
+    """Return the error, with a remedy where one is known."""
     if ErrorCode(error.code) not in _TOO_LARGE:
         return error
     return OptionError(

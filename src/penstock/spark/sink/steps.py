@@ -1,7 +1,7 @@
 """The values of the sink's protocol: the ledger, the steps and their results (pure).
 
-`sink.decisions` yields these steps in order and is sent their results; `sink.transactions` carries
-them out against brokers, and a test on plain values. Nothing is decided here.
+`sink.decisions` yields these steps in order and receives their results. `sink.transactions` carries
+them out with brokers, and a test with plain values. This module decides nothing.
 """
 
 from collections.abc import Iterable
@@ -14,29 +14,29 @@ from penstock.client.transactions.transaction_outcomes import OpenTransaction
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The decision to make a batch visible, by these transactions and no others."""
+    """The decision to make a batch visible, with these transactions and no others."""
 
     batch_id: int
     run: str
-    """The run that decided."""
+    """The run that made the decision."""
     row_count: int
     transactions: tuple[OpenTransaction, ...]
     runs: tuple[str, ...]
-    """The runs that owned the log so far, the newest last."""
+    """The runs that have owned the log, the newest last."""
     digest: int | None = None
-    """The digest of its rows; None in records from before it was stored."""
+    """The digest of its rows; None in records of versions that did not store it."""
     id_prefix: str = ""
-    """The prefix of the query's transactional ids, the log's owner among them; empty in records
-    from before it was stored."""
+    """The prefix of all transactional ids of the query, including the log owner's; empty in records
+    of versions that did not store it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The state of one query in the log of decisions."""
+    """The state of one query in the decision log."""
 
     decision: Decision | None = None
     is_done: bool = False
-    """Every transaction of the decision is committed."""
+    """Whether every transaction of the decision is committed."""
 
 
 # --- Steps and their results ---
@@ -44,7 +44,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class ReadLedger:
-    """Read the log of decisions to its end; returns a `Ledger`."""
+    """Read the decision log to its end; the result is a `Ledger`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,38 +54,38 @@ class TakeOwnership:
 
 @dataclass(frozen=True, slots=True)
 class LookAt:
-    """Read the state of these transactions; returns a `Sight`."""
+    """Read the state of these transactions; the result is a `Sight`."""
 
     transactions: tuple[OpenTransaction, ...]
     age_ms_max: int
 
 
 class Sight(NamedTuple):
-    """Which transactions may be decided, by their ids."""
+    """The ids of the transactions that may be decided."""
 
     open_ids: frozenset[str]
-    """Those that are open as the tasks left them."""
+    """Transactions that are still open, as the tasks left them."""
     old_ids: frozenset[str]
-    """Those that are open for longer than the requested age, measured by their coordinators."""
+    """Transactions open for longer than the requested age, measured by their coordinators."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteDecision:
-    """Store it durably, as the owner; raises when another driver owns the log."""
+    """Store the decision durably, as the owner; raises if another driver owns the log."""
 
     decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAll:
-    """Commit each; returns a `CommitOutcome` by transactional id."""
+    """Commit each transaction; the result is a `CommitOutcome` by transactional id."""
 
     transactions: tuple[OpenTransaction, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AbortAll:
-    """Abort each that is still open."""
+    """Abort each transaction that is still open."""
 
     transactions: tuple[OpenTransaction, ...]
 
@@ -99,12 +99,12 @@ class WriteDone:
 
 @dataclass(frozen=True, slots=True)
 class ListOpen:
-    """List the open transactions of this query's tasks; returns `OpenTransaction`s."""
+    """List the open transactions of this query's tasks; the result is `OpenTransaction`s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Abort those of these that are still open, in any process, so that their writers fail."""
+    """Abort the open ones of these transactions, in any process, so that their writers fail."""
 
     transactions: tuple[OpenTransaction, ...]
 
@@ -128,12 +128,12 @@ Step = (
     | Fence
     | Tell
 )
-"""A step that fails raises its error where it was yielded."""
+"""The steps; a failed step raises its error at its `yield`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenBatch:
-    """A micro-batch as the driver gets it from its tasks."""
+    """A micro-batch, as its tasks report it to the driver."""
 
     run: str
     batch_id: int
@@ -141,25 +141,25 @@ class WrittenBatch:
     digest: int
     """The digest of its rows, in any order."""
     transactions: tuple[OpenTransaction, ...]
-    """Tasks that had no rows have none."""
+    """The open transactions; tasks without rows have none."""
     run_prefix: str
     """The prefix of this run's transactional ids."""
     id_prefix: str
     """The prefix of the transactional ids of all queries with the same options."""
     timeout_ms: int
-    """How long the cluster lets a transaction be open."""
+    """The transaction timeout of the cluster."""
     has_skipped: bool = False
-    """A task found the batch committed and wrote nothing."""
+    """Whether a task found the batch committed and wrote nothing."""
     fails_on_difference: bool = True
 
 
 def added_digests(digests: Iterable[int]) -> int:
-    """The digest of rows from those of their parts."""
+    """Return the digest of rows from the digests of their parts."""
     return sum(digests) % 2**64
 
 
 class Sweep(Enum):
-    """Which runs' leftover transactions are searched for after a batch."""
+    """The runs to search for leftover transactions after a batch."""
 
     NONE = auto()
     OWN_RUN = auto()
@@ -172,4 +172,4 @@ class Committed(NamedTuple):
     ledger: Ledger
     """The current ledger."""
     is_swept: bool
-    """No leftover transactions remain."""
+    """Whether no leftover transactions remain."""

@@ -1,11 +1,12 @@
 """Writes the rows of a task of the sink.
 
-At least once: it writes them and waits until they are stored. Exactly once: it writes them inside a
-transaction of its own, waits until they are stored, and leaves the transaction open; the driver
-ends it (`sink.decisions`). A task that fails aborts its transaction, as far as it can; the driver
-finds the remaining ones. A task without rows has no transaction.
+At least once: it writes the rows and waits until they are stored. Exactly once: it writes them
+inside a transaction of its own, waits until they are stored, and leaves the transaction open. The
+driver ends the transaction (`sink.decisions`). A failed task aborts its transaction if it can; the
+driver finds the remaining ones. A task without rows has no transaction.
 
-It is a plain function of an iterator of Arrow batches: the identity of Spark's task is an argument.
+The writer is a plain function of an iterator of Arrow batches: the identity of Spark's task is an
+argument.
 """
 
 import contextlib
@@ -26,15 +27,15 @@ from penstock.spark.sink.transactions import RunIdentity, TaskResult, task_ids
 
 
 class TaskIdentity(NamedTuple):
-    """Which attempt of which task this is."""
+    """The identity of one attempt of a task."""
 
     run: RunIdentity
     batch_id: int
     partition: int
     attempt_number: int
-    """How often the task was tried before in this attempt of its stage."""
+    """The number of earlier tries of the task in this attempt of its stage."""
     attempt_id: int
-    """No other attempt of a task of the application has it."""
+    """The id of the attempt, unique among all task attempts of the application."""
 
 
 def write_at_least_once(
@@ -75,7 +76,7 @@ def write_exactly_once(
     ledger = ledger_of(options, task.run, finishes=task.partition == 0)
     is_repeated = task.attempt_number > 0
     if is_committed(ledger, task.batch_id):
-        # Every row is read anyway: operators before the sink keep state by it.
+        # Read every row anyway: operators before the sink update their state this way.
         count, digest = _counted(columns, batches)
         return TaskResult(task.run, count, digest, None, is_skipped=True, is_repeated=is_repeated)
     writing = _Writing(options, columns, task)
@@ -119,7 +120,7 @@ class _Writing:
 
     @property
     def row_count(self) -> int:
-        """Rows so far."""
+        """The number of rows so far."""
         return 0 if self._writer is None else self._writer.row_count
 
     @property
@@ -128,7 +129,7 @@ class _Writing:
         return 0 if self._writer is None else self._writer.digest
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take some rows."""
+        """Write these rows."""
         if self._writer is None:
             self.transaction = self._begin()
             self._writer = RowWriter(
@@ -156,7 +157,7 @@ class _Writing:
             self._writer.finish()
 
     def abort(self) -> None:
-        """Abort the transaction; if that fails too, the driver or the cluster will."""
+        """Abort the transaction; if this fails too, the driver or the cluster aborts it."""
         if self._writer is not None:
             self._writer.abandon()
         if self.transaction is not None:

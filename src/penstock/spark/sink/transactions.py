@@ -1,9 +1,9 @@
-"""`SinkTransactions`: carries the sink's protocol out, against brokers.
+"""`SinkTransactions`: carries out the sink's protocol with brokers.
 
 The driver's side is `SinkDriver`, one for each run of a query in a process: it keeps the ledger
-from one micro-batch to the next, and drops it when anything fails. Spark may use another process
-for the next batch; then the log is read again. The tasks' side is `look_first` and `TaskWriting`.
-`sink.decisions` decides the steps, never this module.
+between micro-batches, and drops it after any failure. Spark may use another process for the next
+batch; then the log is read again. The tasks' side is `look_first` and `TaskWriting`. Only
+`sink.decisions` decides the steps.
 """
 
 import logging
@@ -28,19 +28,18 @@ LOGGER: Final = logging.getLogger("penstock.spark")
 
 NUMBERS: Final = 16_384
 """Spark numbers the attempts of all tasks of an application; an id has the number modulo this. So
-an id is used again only after this number of task starts, and brokers need not keep more of
-them."""
+an id is reused only after this number of task starts, and brokers need not keep more ids."""
 IDS_PER_NUMBER_MAX: Final = 32
-"""Ids that an attempt tries until it finds one under which nothing is open: half a million
-transactions, more than a decision can list."""
+"""The maximum number of ids that an attempt tries to find one without an open transaction: half a
+million transactions, more than a decision can list."""
 SWEEP_SECONDS: Final = 30.0
-"""How often the driver looks for transactions of attempts that died."""
+"""How often the driver searches for transactions of dead attempts."""
 
 Result = TypeVar("Result")
 
 
 class RunIdentity(NamedTuple):
-    """Which query, and which start of it."""
+    """The identity of a query and of one start of it."""
 
     query: str
     run: str
@@ -55,10 +54,10 @@ class TaskResult:
     digest: int
     """The digest of its rows, in any order."""
     transaction: OpenTransaction | None
-    """None: it had no rows, or it wrote nothing because the batch is committed."""
+    """None: the task had no rows, or wrote nothing because the batch is already committed."""
     is_skipped: bool = False
     is_repeated: bool = False
-    """An attempt of this task failed before."""
+    """Whether an earlier attempt of this task failed."""
 
 
 def query_prefix(options: SinkOptions, query: str) -> str:
@@ -72,7 +71,7 @@ def run_prefix(options: SinkOptions, identity: RunIdentity) -> str:
 
 
 def task_ids(options: SinkOptions, identity: RunIdentity, attempt_id: int) -> list[str]:
-    """The transactional ids of an attempt of a task, in the order in which it tries them."""
+    """Return the transactional ids of a task attempt, in the order in which it tries them."""
     stem = f"{run_prefix(options, identity)}{attempt_id % NUMBERS}"
     return [f"{stem}.{index}" for index in range(IDS_PER_NUMBER_MAX)]
 
@@ -112,9 +111,9 @@ class SinkDriver:
         )
         self._known: Ledger | None = None
         self._swept_at_seconds: float | None = None
-        """None: not yet in this process, or not to the end."""
+        """None: no complete sweep in this process yet."""
         self._committed_at_seconds: float | None = None
-        """When the last batch was over; None: not in this process."""
+        """The end time of the last batch; None: no batch in this process."""
 
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> None:
         """Make the tasks' rows visible, exactly once."""
@@ -169,10 +168,10 @@ class SinkDriver:
             try:
                 answer = self.carry_out(step)
             except PenstockError as error:
-                failure = error  # the protocol decides what it means
+                failure = error  # the protocol interprets the error
 
     def carry_out(self, step: Step) -> Any:  # noqa: ANN401 - each step has its own answer
-        """Do one step, and return its result."""
+        """Carry out one step, and return its result."""
         match step:
             case sink_steps.ReadLedger():
                 return self._log.read()
@@ -198,10 +197,10 @@ class SinkDriver:
         return sink_steps.Sight(open_ids, self._older_than(age_ms_max))
 
     def _older_than(self, age_ms: int) -> frozenset[str]:
-        """Return transactions of this run that are older; the brokers are rarely asked.
+        """Return transactions of this run that are older; requests to brokers are rare.
 
         All transactions of a batch begin after the previous batch was committed. If this process
-        committed that one less than `age_ms` ago, none is older.
+        committed the previous batch less than `age_ms` ago, no transaction is older.
         """
         after, now = self._committed_at_seconds, self._cluster.clock.monotonic()
         if after is not None and now - after < age_ms / 1000:
@@ -212,7 +211,7 @@ class SinkDriver:
         except BrokerAnswerError as error:
             if error.code != ErrorCode.UNSUPPORTED_VERSION:
                 raise
-            return frozenset()  # brokers before Kafka 3.8 cannot be asked
+            return frozenset()  # brokers before Kafka 3.8 do not support the request
 
     def _end(
         self,
@@ -226,7 +225,7 @@ class SinkDriver:
             case sink_steps.ListOpen():
                 prefix = query_prefix(self._options, self._identity.query)
                 found = self._transactions.find_open(prefix)
-                # The log's own transaction is ended by its writer, or by its short timeout.
+                # The log's writer ends the log's own transaction, or its short timeout does.
                 return [one for one in found if one.transactional_id != self._log.owner_id]
             case sink_steps.Fence(transactions):
                 timeout_ms = self._options.transaction_timeout_ms
@@ -238,8 +237,8 @@ def look_first(
 ) -> Ledger:
     """Return the query's decisions, for a task that is about to write.
 
-    With `finishes` it also commits the open transactions of an earlier run's decision: the sooner,
-    the fewer time out. The driver does it again, and judges the outcome.
+    With `finishes` it also commits the open transactions of an earlier run's decision: an early
+    commit lets fewer of them time out. The driver commits them again, and judges the outcome.
     """
     transactions = ProducerTransactions(cluster)
     log = DecisionLog(

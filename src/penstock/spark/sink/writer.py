@@ -1,8 +1,8 @@
 """The writers for Spark: `df.write` and `df.writeStream` with `format("penstock")`.
 
-Thin: `task_writing` writes rows, `sink.transactions` makes them visible. Spark creates a writer on
-the driver for each micro-batch, sends it to the tasks, and creates another one, in another process,
-for each commit.
+Thin: `task_writing` writes rows, `sink.transactions` commits them. Spark creates a writer on the
+driver for each micro-batch, sends it to the tasks, and creates another one, in another process, for
+each commit.
 """
 
 import logging
@@ -42,7 +42,7 @@ RUN_ID: Final = "spark.jobGroup.id"
 
 @dataclass(frozen=True)
 class CommitMessage(WriterCommitMessage):
-    """A task's message to the driver; with exactly-once, the transaction that it left open."""
+    """A task's message to the driver; with exactly-once, it has the task's open transaction."""
 
     row_count: int
     result: TaskResult | None = None
@@ -51,7 +51,7 @@ class CommitMessage(WriterCommitMessage):
 def make_batch_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> DataSourceArrowWriter:
-    """The writer of `df.write`."""
+    """Return the writer of `df.write`."""
     if overwrite:
         raise OptionError("mode", "a topic cannot be overwritten.", "Use df.write.mode('append').")
     return PenstockBatchWriter(*_read(options, schema, is_stream=False))
@@ -99,7 +99,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         return CommitMessage(result.row_count, result)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
-        """Make the micro-batch visible; on the driver, when all tasks are done."""
+        """Make the micro-batch visible; Spark calls this on the driver after all tasks."""
         results = _results(messages)
         if results:
             driver_of(self._options, results[0].identity).commit(results, batch_id)
@@ -109,7 +109,7 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         messages: Sequence[WriterCommitMessage | None],
         batch_id: int,  # noqa: ARG002 - the messages and the log name the transactions
     ) -> None:
-        """Abort the micro-batch; on the driver, when a task or the commit failed."""
+        """Abort the micro-batch; Spark calls this on the driver after a failed task or commit."""
         results = _results(messages)
         if results:
             driver_of(self._options, results[0].identity).abort(results)
@@ -152,7 +152,7 @@ def _task_identity() -> TaskIdentity:
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
-    """Return the results of tasks; failed ones have none, and at-least-once tasks need none."""
+    """Return the tasks' results; failed tasks have none, and at-least-once tasks need none."""
     told = [one.result for one in messages if isinstance(one, CommitMessage)]
     results = [one for one in told if one is not None]
     assert len({one.identity for one in results}) <= 1, "tasks of two runs in one batch"

@@ -1,7 +1,7 @@
 """The tasks of a batch query: both ends are looked up once, when Spark plans it.
 
 Guarantees: the offsets of each task are decided here, so a repeated task reads the same offsets.
-Missing records that the options name (removed before the start, or beyond the end of the log) are a
+Requested records that are missing (removed before the start, or beyond the end of the log) are a
 data loss, reported as in a stream.
 """
 
@@ -14,7 +14,7 @@ from penstock.spark.source.options import SourceOptions
 
 
 def plan_batch(lookups: Lookups, options: SourceOptions, losses: LossCounter) -> list[ReadTask]:
-    """Return the tasks, in the order in which they should start."""
+    """Return the tasks, in starting order."""
     assignment = lookups.first_assignment()
     starts = lookups.positions(options.start, assignment, may_be_latest=options.may_start_at_latest)
     ends = lookups.positions(options.end, assignment, may_be_latest=True)

@@ -1,6 +1,6 @@
-"""`PenstockBatchReader`: a batch query's reader, as Spark wants it.
+"""`PenstockBatchReader`: Spark's reader of a batch query.
 
-Thin: `batch_plan` decides what to read, `task_reader` reads it. Spark creates this object in a
+Thin: `batch_plan` decides the ranges, `task_reader` reads them. Spark creates this object in a
 separate process on the driver, calls `partitions` once, and sends the object to every task.
 """
 
@@ -25,7 +25,7 @@ class PenstockBatchReader(DataSourceReader):
         self._settings = TaskSettings.of(read_source_options(self._given, Mode.BATCH))
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks; Spark calls this once, on the driver."""
+        """Return the tasks; Spark calls this once, on the driver."""
         options = read_source_options(self._given, Mode.BATCH)
         for warning in options.warnings:
             LOGGER.warning("%s", warning)
@@ -35,7 +35,7 @@ class PenstockBatchReader(DataSourceReader):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; Spark creates one without a value when there is nothing to read."""
+        """Return the rows of one task; without input, Spark creates one task without a value."""
         if partition.value is None:
             return iter(())
         return read_task(partition.value, self._settings)

@@ -1,4 +1,4 @@
-"""Which of Kafka's own consumer settings (`kafka.*`) the source uses, ignores or refuses (pure).
+"""Kafka's own consumer settings (`kafka.*`): the source uses, ignores or rejects each (pure).
 
 The tables are complete: every setting of Kafka's consumer is in one of them. `kafka_settings`
 applies them.
@@ -17,7 +17,7 @@ USED: Final = frozenset(
         "max.partition.fetch.bytes",
     }
 )
-"""Settings of reading."""
+"""Settings for reading."""
 
 _NO_GROUP: Final = "the source joins no consumer group: Spark knows which task reads what"
 _NO_WAIT: Final = "a task reads only what is there already, so no fetch has to wait"
@@ -80,7 +80,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "key.deserializer": "Keys come as bytes. Remove it and cast the column in the DataFrame.",
     "value.deserializer": "Values come as bytes. Remove it and cast the column in the DataFrame.",
 }
-"""Settings that would make the query wrong, with the remedy."""
+"""Settings that would cause wrong results, with the remedy."""
 
 
 TABLES: Final = SettingTables("consumer", USED, WITHOUT_EFFECT, REFUSED)

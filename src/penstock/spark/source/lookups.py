@@ -1,13 +1,13 @@
 """`Lookups`: the driver's requests to the brokers; their number grows with the brokers only.
 
-One Metadata call for the topics, one ListOffsets for each leader and each question (where do the
-logs begin, where do they end, what is at this time), one DescribeLogDirs for each leader when sizes
-are wanted. A thousand partitions cost the same calls as one.
+It sends one Metadata request for the topics, one ListOffsets for each leader and each kind of
+offset (first, last, at a time), and one DescribeLogDirs for each leader if sizes are needed. A
+thousand partitions cost the same calls as one.
 
-It returns the values that `starting`, `planning` and `data_loss` decide with, and decides one thing
-itself: a response that would mean lost data is requested again, up to `fetchOffset.numRetries`
-times, from one broker after another, before it is accepted. A broker that has not caught up or has
-just become leader may return old values for a moment.
+It returns the input of `starting`, `planning` and `data_loss`. It makes one decision itself: a
+response that would mean lost data is retried up to `fetchOffset.numRetries` times, from one broker
+after another, before it is accepted. A broker that has not caught up or has just become leader may
+return old values for a moment.
 """
 
 import time
@@ -37,7 +37,7 @@ from penstock.spark.source.starting import (
 from penstock.spark.source.subscription import Assignment, assign, require_present
 
 SIZES_SECONDS_MAX: Final = 60.0
-"""How old the estimate of record sizes may be. It changes slowly, and a micro-batch is short."""
+"""The maximum age of the record size estimate: it changes slowly, and a micro-batch is short."""
 
 Sleep = Callable[[float], None]
 
@@ -56,7 +56,7 @@ class Lookups:
         self._sized_seconds = float("-inf")
 
     def assignment(self) -> Assignment:
-        """Return the partitions to read; they may be as old as the options allow."""
+        """Return the partitions to read; the options limit the age of this list."""
         ttl_seconds = self._options.lookups.topics_ttl_ms / 1000
         now_seconds = self._cluster.clock.monotonic()
         if ttl_seconds < 0 or now_seconds - self._described_seconds >= ttl_seconds:
@@ -65,9 +65,9 @@ class Lookups:
         return assign(self._options.subscription, self._described)
 
     def first_assignment(self) -> Assignment:
-        """Return the partitions for a query that starts: the topics that it names must exist.
+        """Return the partitions for a new query; its named topics must exist.
 
-        A topic that was just created may take a moment to be known to every broker.
+        A new topic may need a moment until every broker knows it.
         """
         attempts_left = self._options.lookups.attempts
         while True:
@@ -83,20 +83,21 @@ class Lookups:
                 return found
 
     def latest(self) -> StreamOffset:
-        """The end of every partition to read."""
+        """Return the end of every partition to read."""
         attempts_left = self._options.lookups.attempts
         while True:
             try:
                 return self._latest(self.assignment())
             except UnknownTopicOrPartitionError:
-                # Deleted between the two requests: the next list of topics is without it.
+                # The partition was deleted between the two requests; the next list of topics is
+                # without it.
                 attempts_left -= 1
                 if attempts_left <= 0:
                     raise
                 self._look_anew()
 
     def settled(self, start: StreamOffset) -> StreamOffset:
-        """Return the ends; they are requested again while they would mean that data is lost."""
+        """Return the ends; retry the lookup while the ends would mean lost data."""
         attempts = self._options.lookups.attempts
         latest = self.latest()
         for _ in range(attempts - 1):
@@ -107,14 +108,14 @@ class Lookups:
         return self._with_unstable(start, latest) if self._options.is_read_committed else latest
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where these partitions begin."""
+        """Return the first offsets of these partitions."""
         found = self._find(dict.fromkeys(partitions, EARLIEST))
         return {at: one.offset for at, one in found.items()}
 
     def positions(
         self, position: Position, assignment: Assignment, *, may_be_latest: bool
     ) -> dict[TopicPartition, PartitionPosition]:
-        """The offsets that a position of the options means now."""
+        """Return the current offsets for a position of the options."""
         assigned = assignment.partitions
         found = self._found(lookups(position, assigned))
         missing = without_match(position, found, may_be_latest=may_be_latest)
@@ -122,11 +123,11 @@ class Lookups:
         return offsets_from(position, assigned, found)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return where these leader epochs end in the current logs."""
+        """Return the end offsets of these leader epochs in the current logs."""
         return find_epoch_ends(self._cluster, epochs) if epochs else {}
 
     def record_bytes(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
-        """Return the mean size of a record in each partition; unknown ones are absent."""
+        """Return the mean size of a record by partition; partitions of unknown size are absent."""
         now_seconds = self._cluster.clock.monotonic()
         is_old = now_seconds - self._sized_seconds > SIZES_SECONDS_MAX
         if ends and (is_old or not self._sized.issuperset(ends)):
@@ -134,13 +135,13 @@ class Lookups:
                 sizes = find_log_sizes(self._cluster, ends)
                 self._record_bytes = estimate_record_bytes(sizes, self.earliest(ends), ends)
             except UnknownTopicOrPartitionError:
-                # Deleted just now; a plan does not fail because an estimate is missing.
+                # The partition was just deleted; a missing estimate does not fail the plan.
                 self._record_bytes = {}
             self._sized, self._sized_seconds = frozenset(ends), now_seconds
         return self._record_bytes
 
     def first_position(self) -> StreamOffset:
-        """Where a new stream starts."""
+        """Return the start of a new stream."""
         found = self.first_assignment()
         positions = self.positions(
             self._options.start, found, may_be_latest=self._options.may_start_at_latest
@@ -152,9 +153,9 @@ class Lookups:
         return StreamOffset(ends, found.topic_ids, self._cluster_id())
 
     def _with_unstable(self, start: StreamOffset, latest: StreamOffset) -> StreamOffset:
-        """With `read_committed` the end is that of decided transactions.
+        """Return the ends; with `read_committed`, a position may be after the last stable offset.
 
-        A position beyond it is not a loss while the log itself reaches that far: the query has read
+        Such a position is not a loss while the log itself reaches that far: the query has read
         uncommitted records before.
         """
         short = ends_early(start, latest)
@@ -165,7 +166,7 @@ class Lookups:
         return StreamOffset({**latest.positions, **kept}, latest.topic_ids, latest.cluster_id)
 
     def _look_anew(self) -> None:
-        """Wait, and use another broker for the next request."""
+        """Wait, and send the next request to another broker."""
         self._described_seconds = float("-inf")
         self._cluster.forget_leaders()
         self._sleep(self._options.lookups.pause_ms / 1000)

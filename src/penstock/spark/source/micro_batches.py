@@ -1,14 +1,13 @@
-"""`MicroBatches`: from one offset document to the next, and from two of them to tasks.
+"""`MicroBatches`: the offsets of a stream's micro-batches, and the tasks of each batch.
 
-The stream API of Spark, without Spark: the first offset, the end of the next batch within the
-limits, the tasks of a batch. Everything is decided by the pure modules around it; this module calls
-them in order.
+It implements Spark's stream API without Spark: the first offset, the end of the next batch within
+the limits, and the tasks of a batch. The pure modules around it decide; this module calls them in
+order.
 
-Guarantees: a batch is decided by its two documents alone, so a repeated batch reads the same
-offsets, whatever the topics look like by then; records that cannot be read any more are reported as
-a loss. An offset is never read twice and never left out: each batch begins where the last one
-ended. While nothing has changed the same document is returned, text for text, and Spark runs no
-batch.
+Guarantees: the two offset documents of a batch alone decide it, so a repeated batch reads the same
+offsets, even if the topics have changed. Records that are no longer readable are reported as a
+loss. No offset is read twice or left out: each batch begins at the end of the previous one. While
+nothing has changed, the same document is returned, text for text, and Spark runs no batch.
 
 With AvailableNow the ends are looked up once, and no batch goes beyond them.
 """
@@ -33,14 +32,14 @@ Document = dict[str, Any]
 
 
 class _Decided(NamedTuple):
-    """The batch that was decided last."""
+    """The last decided batch."""
 
     document: Document
-    """Its end."""
+    """The end of the batch."""
     ranges: list[OffsetRange]
-    """The readable part of it."""
+    """The readable ranges of the batch."""
     latest: StreamOffset
-    """The ends that it was decided with."""
+    """The partition ends at the time of the decision."""
 
 
 class MicroBatches:
@@ -53,7 +52,7 @@ class MicroBatches:
         clock: Clock | None = None,
         channel: LossChannel | None = None,
     ) -> None:
-        """Tasks report their losses by `channel`."""
+        """Create the batches; tasks report their losses through `channel`."""
         self._lookups = lookups
         self._options = options
         self._clock: Clock = clock or SystemClock()
@@ -61,26 +60,26 @@ class MicroBatches:
         self._losses = LossCounter(fail_on_data_loss=options.fail_on_data_loss)
         self._first: Document | None = None
         self._target: StreamOffset | None = None
-        """Where an AvailableNow run ends."""
+        """The end of an AvailableNow run."""
         self._seen: StreamOffset | None = None
-        """The ends as they were last seen."""
+        """The partition ends of the last lookup."""
         self._checked_epochs: dict[TopicPartition, tuple[PartitionPosition, int]] = {}
         self._triggered_ms: int | None = None
         self._plan: tuple[Document, Document, list[ReadTask]] | None = None
         self._decided: _Decided | None = None
 
     def initial_offset(self) -> Document:
-        """Return where the stream starts; the same for all calls of Spark in a run."""
+        """Return the start of the stream; all calls of Spark in a run return the same."""
         if self._first is None:
             self._first = write_offset(self._lookups.first_position())
         return self._first
 
     def prepare_available_now(self) -> None:
-        """Read nothing that is written after this call."""
+        """Exclude records that are written after this call."""
         self._target = self._lookups.latest()
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where these partitions begin now; deleted ones are left out."""
+        """Return the first offsets of these partitions; deleted partitions are left out."""
         wanted = list(partitions)
         try:
             return self._lookups.earliest(wanted)
@@ -90,7 +89,7 @@ class MicroBatches:
             return {at: first for one in wanted for at, first in self.earliest([one]).items()}
 
     def latest_offset(self, document: Document, limits: ReadLimits) -> Document:
-        """The end of the batch that begins at `document`; `document` itself without a batch."""
+        """Return the end of the batch that begins at `document`; without a batch, `document`."""
         self._hear_tasks()
         start = read_offset(document)
         latest = self._ends_for(start)
@@ -101,7 +100,7 @@ class MicroBatches:
         self._losses.tell(losses)
         begins = data_loss.begins(start, latest, losses, epoch_ends, earliest)
         ends = {at: max(end.offset, begins[at]) for at, end in latest.positions.items()}
-        # A loss is recorded now, or it would be reported again at every trigger.
+        # Record the loss now; otherwise every trigger would report it again.
         if not losses and self._must_wait(begins, ends, limits):
             return document
         untils = planning.admit(begins, ends, limits, self._sizes_for(limits, ends))
@@ -121,7 +120,7 @@ class MicroBatches:
         return self._decide(begins, end, latest)
 
     def report(self) -> Document | None:
-        """The ends as they were last seen, for the progress of the query."""
+        """Return the partition ends of the last lookup, for the progress of the query."""
         self._hear_tasks()
         if self._seen is None:
             return None
@@ -139,7 +138,7 @@ class MicroBatches:
     def plan(self, start_document: Document, end_document: Document) -> list[ReadTask]:
         """Return the tasks of a batch. Spark may call several times; losses are reported once."""
         if start_document == end_document:
-            # The `begins` of a document belong to the batch that ends with it.
+            # The `begins` of a document belong to the batch that ends with this document.
             return []
         if self._plan is not None and self._plan[:2] == (start_document, end_document):
             return self._plan[2]
@@ -156,7 +155,8 @@ class MicroBatches:
             ranges = self._readable(_ranges(begins, end), end, latest)
             self._decided = _Decided(document, ranges, latest)
         except UnknownTopicOrPartitionError:
-            # Deleted since the ends were looked up; the plan looks again, and reports it.
+            # The partition was deleted after the lookup of the ends; the plan looks it up again and
+            # reports it.
             self._decided = None
         return document
 
@@ -170,7 +170,8 @@ class MicroBatches:
             ranges, latest = _ranges(self._begins(start, end), end), end
             is_fresh = False
         if ranges and not is_fresh:
-            # A repeated batch may be days old, and the ends of AvailableNow are of its start.
+            # A repeated batch may be days old, and AvailableNow has the ends of the start of its
+            # run.
             latest = self._lookups.settled(end)
             ranges = self._readable(ranges, end, latest)
         if not ranges:
@@ -190,7 +191,7 @@ class MicroBatches:
         ]
 
     def _begins(self, start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, int]:
-        """Where a batch begins, by its two documents."""
+        """Return the first offsets of a batch, from its two documents."""
         unknown = [at for at in end.positions if at not in end.begins and at not in start.positions]
         return {
             **{at: position.offset for at, position in start.positions.items()},
@@ -208,12 +209,12 @@ class MicroBatches:
         return kept
 
     def _hear_tasks(self) -> None:
-        """Report the tasks' losses on the driver, too: their logs are on the executors."""
+        """Report the tasks' losses on the driver, too: the tasks' logs are on the executors."""
         if self._channel is not None:
             self._losses.tell(self._channel.heard())
 
     def _ends_for(self, start: StreamOffset) -> StreamOffset:
-        """The ends to compare and to read to."""
+        """Return the ends for the comparison and for the batch."""
         latest = self._target or self._lookups.latest()
         if data_loss.suspects(start, latest):
             latest = self._lookups.settled(start)
@@ -223,7 +224,7 @@ class MicroBatches:
         return latest
 
     def _epoch_ends(self, start: StreamOffset, latest: StreamOffset) -> dict[TopicPartition, int]:
-        """Where the epochs of our positions end, of partitions that have a newer leader.
+        """Return the end offsets of our positions' epochs, for partitions with a newer leader.
 
         A verified position is not looked up again while the leader stays.
         """

@@ -1,10 +1,10 @@
 """The options of the source, read into one frozen value; errors name the option and its remedy.
 
 Names, defaults and conflicts are those of Spark's Kafka source; `maxBytesPerTrigger` and
-`maxBytesPerPartition` are ours. Names are the same in any case, as everywhere in Spark. Options
-that Spark's source ignores silently are rejected here when they make no sense (an end in a stream),
-and cause a warning when they have no effect. A name that is close to a known one is treated as a
-typing error. Pure: no broker is asked whether a topic exists.
+`maxBytesPerPartition` are ours. Names are case-insensitive, as everywhere in Spark. Options that
+Spark's source ignores silently are rejected here when they make no sense (an end in a stream), and
+cause a warning when they have no effect. A name similar to a known one is treated as a typing
+error. Pure: it does not check at a broker whether a topic exists.
 """
 
 import difflib
@@ -68,18 +68,18 @@ KNOWN: Final = (
     "subscribe",
     "subscribePattern",
 )
-"""Every option that does not begin with `kafka.`, spelt as in Spark's documentation."""
+"""All options without the prefix `kafka.`, spelt as in Spark's documentation."""
 
 MAX_TRIGGER_DELAY_MS: Final = 900_000
-"""Spark's default: a batch that waits for minOffsetsPerTrigger waits 15 minutes at most."""
+"""Spark's default: a batch waits at most 15 minutes for minOffsetsPerTrigger."""
 LOOKUP_ATTEMPTS: Final = 3
 LOOKUP_PAUSE_MS: Final = 1_000
-"""Spark's defaults: an end that went backwards is looked up three times, a second apart."""
+"""Spark's defaults: an end that moved backwards is looked up three times, a second apart."""
 POLL_TIMEOUT_MS: Final = 120_000
 """How long a task waits for a broker without progress: Spark's network timeout."""
 POLL_TIMEOUT_MS_MAX: Final = 3_600_000
 FETCH_BYTES: Final = 8_388_608
-"""One fetch of a task. Two are in memory; with less than 4 MiB the round trips show."""
+"""The size of one fetch. A task holds two in memory; below 4 MiB, round trips cost throughput."""
 FETCH_BYTES_MAX: Final = 104_857_600
 PARTITIONS_MAX: Final = 100_000
 TRIGGER_OPTIONS: Final = (
@@ -92,7 +92,7 @@ PATTERN_CHARACTERS_MAX: Final = 10_000
 
 
 class Mode(Enum):
-    """The kind of query; while it is unknown, only options that both kinds reject are rejected."""
+    """The kind of query. If it is unknown, only options that both kinds reject are rejected."""
 
     ANY = "any"
     BATCH = "batch"
@@ -101,12 +101,12 @@ class Mode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """How often the driver looks up topics and ends."""
+    """The limits for the driver's lookups of topics and ends."""
 
     attempts: int = LOOKUP_ATTEMPTS
     pause_ms: int = LOOKUP_PAUSE_MS
     topics_ttl_ms: int = -1
-    """How long the list of topics is kept; -1 looks it up each time."""
+    """The maximum age of the list of topics; -1 looks it up each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +114,9 @@ class SourceOptions:
     """All source options of a query."""
 
     client: ClientOptions
-    """For the driver."""
+    """The client settings of the driver."""
     task_client: ClientOptions
-    """For tasks, which may wait longer."""
+    """The client settings of tasks, which may wait longer."""
     subscription: Subscription
     start: Position
     end: Position
@@ -136,12 +136,12 @@ class SourceOptions:
 
 
 def read_source_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
-    """Read the options; `OptionError` names the first that is wrong."""
+    """Return the options; raise `OptionError` for the first wrong one."""
     options = {name.lower(): text for name, text in given.items()}
     warnings = _unknown_options(options)
     to_client, kafka, kafka_warnings = consumer_settings.TABLES.split(options)
     client = parse_client_options(to_client, prefix=PREFIX)
-    # The default start differs: a batch reads all records, a stream the new ones.
+    # The default start differs: a batch reads all records, a stream only new records.
     default_start = LATEST if mode is Mode.STREAM else EARLIEST
     start = read_position(options, STARTING, default_start)
     end = read_position(options, ENDING, LATEST)
@@ -317,7 +317,7 @@ def _task_client(options: Mapping[str, str], client: ClientOptions) -> ClientOpt
 
 
 def _fetch_bounds(kafka: Mapping[str, str]) -> FetchBounds:
-    # A task reads one partition: the smaller of both settings bounds its fetch.
+    # A task reads one partition, so the smaller of the two settings limits its fetch.
     sizes = [
         read_integer(PREFIX + name, kafka[name], lowest=1, highest=2**31 - 1)
         for name in ("max.partition.fetch.bytes", "fetch.max.bytes")

@@ -29,9 +29,9 @@ from penstock.spark.partition_json import (
 
 LATEST: Final = -1
 EARLIEST: Final = -2
-"""As offsets in the options' JSON, and as timestamps in ListOffsets: the numbers are the same."""
+"""The same numbers mean offsets in the options' JSON and timestamps in ListOffsets."""
 NOT_FOUND: Final = -1
-"""The offset that a broker returns for a time after its last record."""
+"""The offset that a broker returns for a time after the partition's last record."""
 
 
 class PositionOptions(NamedTuple):
@@ -50,7 +50,7 @@ ENDING: Final = PositionOptions("endingTimestamp", "endingOffsetsByTimestamp", "
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One side of the range; exactly one of the last four says where."""
+    """One side of the range; exactly one of the last four fields is set."""
 
     option: str
     edge: int | None = None
@@ -60,15 +60,15 @@ class Position:
     timestamp_ms: int | None = None
     """The first record at or after this time in every partition."""
     timestamps_ms: Mapping[TopicPartition, int] | None = None
-    """The same, with a time for each partition."""
+    """The same as `timestamp_ms`, with a time for each partition."""
 
     def has_edge(self, edge: int) -> bool:
-        """Whether any partition is at this edge, as far as the options say."""
+        """Return whether the options put any partition at this edge."""
         return self.edge == edge or edge in (self.offsets or {}).values()
 
 
 def read_position(options: Mapping[str, str], names: PositionOptions, default: int) -> Position:
-    """The position that the options name; `options` has keys in lower case."""
+    """Return the position that the options define; `options` has keys in lower case."""
     if (text := options.get(names.timestamp.lower())) is not None:
         time = read_integer(names.timestamp, text, lowest=0)
         return Position(names.timestamp, timestamp_ms=time)
@@ -91,7 +91,7 @@ def read_position(options: Mapping[str, str], names: PositionOptions, default: i
 
 
 def require_order(start: Position, end: Position) -> None:
-    """Reject a start that is after the end, where the options alone show it."""
+    """Reject a start after the end, if the options alone show it."""
     pairs = ((start.offsets, end.offsets), (start.timestamps_ms, end.timestamps_ms))
     for starts, ends in pairs:
         if starts is None or ends is None:
@@ -131,9 +131,9 @@ def lookups(position: Position, assigned: Collection[TopicPartition]) -> dict[To
 def without_match(
     position: Position, found: Mapping[TopicPartition, PartitionPosition], *, may_be_latest: bool
 ) -> list[TopicPartition]:
-    """Return partitions whose time is after their last record: their end is looked up next.
+    """Return the partitions whose time is after their last record: look up their end next.
 
-    It is an error unless the options accept the end.
+    Raise an error unless the options accept the end.
     """
     missing = [at for at, answer in found.items() if answer.offset == NOT_FOUND]
     if missing and not may_be_latest:
@@ -159,7 +159,7 @@ def offsets_from(
 
 
 def _require_all(position: Position, assigned: Collection[TopicPartition]) -> None:
-    """Options that name partitions must name all that are read, or the others would be guessed."""
+    """Raise unless options with partitions name all partitions: the others would be guessed."""
     named = position.offsets if position.offsets is not None else position.timestamps_ms
     if named is None or named.keys() == set(assigned):
         return

@@ -1,9 +1,9 @@
-"""`PenstockStreamReader`: a stream's reader, as Spark wants it.
+"""`PenstockStreamReader`: Spark's reader of a stream.
 
-Thin: `micro_batches` decides, `task_reader` reads. Spark keeps one of these in a process on the
+Thin: `micro_batches` decides, `task_reader` reads. Spark keeps one reader in a process on the
 driver for the whole run of a query, and sends another one to the tasks. Options are read at the
-first call and not before: an error while Spark creates the reader is hidden behind a second error
-of Spark's own.
+first call and not earlier: Spark would hide an error of the constructor behind a second error of
+its own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,14 +43,14 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._batches: MicroBatches | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query starts."""
+        """Return the start of a new query."""
         return self._open().initial_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limit of the options; Spark passes it back to `latestOffset`.
+        """Return the limit of the options; Spark passes it back to `latestOffset`.
 
-        A read limit of Spark's has room for one number, so where the options have several this is
-        the first, and `latestOffset` adds the others.
+        Spark's read limit holds one number. If the options have several limits, this is the first,
+        and `latestOffset` adds the others.
         """
         limits = self._source_options().limits
         if limits.offsets_max is not None:
@@ -62,27 +62,27 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch."""
+        """Return the end of the next micro-batch."""
         return self._open().latest_offset(start, self._limits(limit))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the partitions, for the query's progress."""
+        """Return the ends of the partitions, for the query's progress."""
         return self._open().report()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """The query ends where the topics end now."""
+        """Set the end of the query to the current end of the topics."""
         self._open().prepare_available_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch."""
+        """Return the tasks of a micro-batch."""
         return [InputPartition(task) for task in self._open().plan(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """Return the rows of one task."""
         return read_task(partition.value, TaskSettings.of(self._source_options()))
 
     def stop(self) -> None:
-        """The query ended."""
+        """Close the reader at the end of the query."""
         if self._channel is not None:
             self._channel.close()
         if self._cluster is not None:
@@ -116,5 +116,5 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             case ReadMaxBytes():
                 return replace(limits, bytes_max=limit.max_bytes)
             case _:
-                # All available records, whatever the options say: the trigger requires it.
+                # The trigger requires all available records, whatever the options are.
                 return ReadLimits()

@@ -33,13 +33,13 @@ class Subscription:
 
     @property
     def option(self) -> str:
-        """The option it came from."""
+        """The option that defines the subscription."""
         if self.topics:
             return "subscribe"
         return "subscribePattern" if self.pattern else "assign"
 
     def covers(self, at: TopicPartition) -> bool:
-        """Whether this partition is read, if it exists."""
+        """Return whether the subscription includes this partition; the partition need not exist."""
         if self.pattern:
             return re.search(self.pattern, at.topic) is not None
         return at.topic in self.topics or at in self.partitions
@@ -54,7 +54,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The partitions to read, in order, and the ids of their topics as far as they are known."""
+    """The partitions to read, in order, and the known ids of their topics."""
 
     partitions: tuple[TopicPartition, ...]
     topic_ids: Mapping[str, str]
@@ -115,7 +115,7 @@ def require_present(
 
 
 def closest_topics(error: SubscriptionError, there: Collection[str]) -> SubscriptionError:
-    """Return the same error, with topics of similar names."""
+    """Return the error with a hint that names similar topics; the same error without a match."""
     close = [
         found[0]
         for name in error.missing
@@ -129,16 +129,16 @@ def closest_topics(error: SubscriptionError, there: Collection[str]) -> Subscrip
 
 
 def is_topic_name(name: str) -> bool:
-    """Whether Kafka allows a topic of this name."""
+    """Return whether Kafka allows this topic name."""
     is_short = len(name) <= TOPIC_NAME_CHARACTERS_MAX
     return is_short and name not in {".", ".."} and _TOPIC_NAME.fullmatch(name) is not None
 
 
 def topic_id_text(topic_id: uuid.UUID) -> str:
-    """A topic's id as Kafka's tools write it: base64 for URLs, without padding."""
+    """Return a topic's id as Kafka's tools write it: base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def topic_id_from(text: str) -> uuid.UUID:
-    """The id behind such a text."""
+    """Return the topic id that `topic_id_text` encoded."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))

@@ -1,12 +1,12 @@
 """A task of the source: fetches the batches of its range and decodes them to Arrow, in pieces.
 
 Guarantees: every record of the range is returned once, in the order of its offsets, and nothing
-else. Memory is bounded by two fetches and one Arrow batch, however long the range is. A range whose
-end was compacted away or consists of transaction markers ends like any other.
+else. Memory is bounded by two fetches and one Arrow batch, whatever the length of the range. A
+range also ends normally if compaction removed its last records, or if they are transaction markers.
 
-Planned records that are deleted meanwhile (retention was quicker, the topic was deleted) are a loss
-by the rules of `data_loss`: an error, or the task continues after it and reports the number of
-skipped offsets, in its log and to the driver.
+Planned records may be deleted before they are read, by retention or with their topic. They are a
+loss by the rules of `data_loss`: the task raises an error, or continues after the loss and reports
+the number of skipped offsets, in its log and to the driver.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -42,7 +42,7 @@ class TaskSettings(NamedTuple):
 
     @classmethod
     def of(cls, options: SourceOptions) -> "TaskSettings":
-        """The part of the options that tasks need."""
+        """Return the options that tasks need."""
         return cls(
             options.task_client,
             options.fetch,
@@ -53,7 +53,7 @@ class TaskSettings(NamedTuple):
 
 
 def read_task(task: ReadTask, settings: TaskSettings) -> Iterator[pa.RecordBatch]:
-    """The rows of a task."""
+    """Return the rows of a task."""
     settle()
     with open_cluster(settings.client) as cluster:
         yield from read_range(cluster, task, settings)
@@ -65,7 +65,7 @@ def read_range(
     settings: TaskSettings,
     on_loss: Callable[[OffsetRange], None] | None = None,
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The rows of a task, from an open cluster; `on_loss` gets the lost offsets."""
+    """Return the rows of a task, from an open cluster; `on_loss` receives the lost offsets."""
     losses = LossCounter(fail_on_data_loss=settings.fail_on_data_loss)
     rest = task.range
     while rest.size > 0:
@@ -83,7 +83,7 @@ def read_range(
 
 
 class _Piece:
-    """A range that is read until its end or until a loss."""
+    """A reader of one range, until its end or until a loss."""
 
     def __init__(
         self, cluster: Cluster, task: ReadTask, rest: OffsetRange, settings: TaskSettings
@@ -108,12 +108,12 @@ class _Piece:
             is_read_committed=settings.is_read_committed,
         )
         self.loss: Loss | None = None
-        """The loss, when the rows ended before the range."""
+        """The loss, if the rows ended before the range."""
         self.goes_on_at = rest.until_offset
         """The offset after the loss."""
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """The rows, until the end or a loss."""
+        """Return the rows up to the end or a loss."""
         try:
             for fetched in self._reader:
                 yield from self._decoder.feed(fetched.data, fetched.aborted)
@@ -126,7 +126,7 @@ class _Piece:
         yield from self._decoder.finish()
 
     def report(self, loss: Loss) -> LossReport:
-        """The loss for the driver."""
+        """Return the loss report for the driver."""
         first = self.goes_on_at - loss.offsets
         lost = OffsetRange(self._range.at, first, self.goes_on_at)
         return LossReport(lost, loss.kind, loss.what, loss.goes_on)

@@ -1,1 +1,1 @@
-"""Decisions about commits: what a micro-batch adds to a table, and its note (pure)."""
+"""Decisions about commits: the part of a micro-batch that a table needs, and its note (pure)."""

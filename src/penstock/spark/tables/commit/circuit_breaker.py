@@ -1,20 +1,20 @@
 """The circuit breaker: stop when too many of the last records are bad (pure).
 
 Guarantees: it opens exactly when there are at least `window_records` last records and more than
-`share_max` of them are bad. The last records are the newest batches that together have that many;
-older ones are forgotten. With fewer records it stays closed: one bad record among three proves
-nothing. It counts the records of one run, so a run is judged at its end by all its records:
-otherwise runs that are each shorter than the window would never be stopped.
+`share_max` of them are bad. The last records are those of the newest batches that together reach
+this number; older batches are dropped. With fewer records it stays closed: one bad record among
+three proves nothing. It counts the records of one run, so a run is judged at its end by all its
+records: otherwise runs that are each shorter than the window would never be stopped.
 
-It keeps at most `BATCHES_MAX` counts. It does not know which records were bad: they are in the
-table of bad records either way.
+It keeps at most `BATCHES_MAX` counts. It does not identify the bad records: they are in the table
+of bad records anyway.
 """
 
 from dataclasses import dataclass, replace
 from typing import Final
 
 BATCHES_MAX: Final = 1_000
-"""Small batches are added up in pairs beyond it; the window is then a little longer."""
+"""Beyond it, small batches are added up in pairs; the window is then a little longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class CircuitBreaker:
     batches: tuple[Batch, ...] = ()
 
     def after(self, records: int, rejects: int) -> "CircuitBreaker":
-        """The breaker after one more batch.
+        """Return the breaker after one more batch.
 
         A function may return several rows for a record, and send them to several tasks, each of
         which counts the record as a reject.
@@ -58,7 +58,7 @@ class CircuitBreaker:
 
     @property
     def share(self) -> float:
-        """The share of bad ones, from 0 to 1."""
+        """The share of bad records, from 0 to 1."""
         records = self.records
         return sum(one.rejects for one in self.batches) / records if records else 0.0
 
@@ -69,11 +69,11 @@ class CircuitBreaker:
 
     @property
     def is_open_at_end(self) -> bool:
-        """Whether a run has failed at its end: its records are judged, however few they are."""
+        """Whether a run has failed at its end, judged by its records, however few."""
         return self.share > self.share_max
 
     def reason(self, table: str) -> str:
-        """Return the message when it is open."""
+        """Return the message of an open breaker."""
         return (
             f"{self.share:.1%} of the last {self.records} records could not be written, and "
             f"value.reject_share_max allows {self.share_max:.1%}. They are in {table} with their "

@@ -3,23 +3,22 @@
 The rules:
 
 1. The table is the only truth. Every commit of ours adds files and a note in one snapshot or
-   transaction, and is conditional: it is rejected when anything was committed since the table was
-   read for the decision. Offsets that are in no note are not in the table.
+   transaction, and is conditional: it is rejected if the table has changed since it was read for
+   the decision. Offsets without a note are not in the table.
 2. A driver acquires the table before its first batch, by a commit without files that raises the
-   epoch. An earlier owner finds a newer epoch in the note, or is rejected by rule 1. A table that
-   is rolled back has no owner: its driver stops, and the next one continues from the restored
-   state.
-3. Offsets of a partition are committed in order, without gaps, each once. A batch that the table
-   holds completely is skipped; one that it holds in part is trimmed to the rest; one that leaves a
-   gap stops.
+   epoch. An earlier owner finds a newer epoch in the note, or is rejected by rule 1. A rolled-back
+   table has no owner: its driver stops, and the next driver continues from the restored state.
+3. Offsets of a partition are committed in order, without gaps, each once. A batch that is
+   completely in the table is skipped. A batch that is partly in the table is trimmed to the rest. A
+   batch that would leave a gap stops the pipeline.
 4. Offsets are checked by cluster, topic id, leader epoch, and against other pipelines that write to
    the same table. A mismatch stops the pipeline, with the reason and the remedy.
 
-So a checkpoint need not hold anything. A deleted one is replaced by `resume_positions`; batches of
-one that was set back are skipped or trimmed. Where it is ahead of the table, the source begins
-where the table ends (`run.table_offsets`).
+So the checkpoint may be empty. `resume_positions` replaces a deleted checkpoint; batches of an
+older checkpoint are skipped or trimmed. If the checkpoint is ahead of the table, the source begins
+at the end of the table's offsets (`run.table_offsets`).
 
-Nothing here reads a table; `commit.steps` has the order of the steps, `port` the interface of a
+This module reads no table; `commit.steps` has the order of the steps, `port` the interface of a
 table.
 """
 
@@ -45,7 +44,8 @@ from penstock.spark.tables.commit.stops import Stop
 from penstock.spark.tables.values.empty_columns import empty_after
 
 PIPELINES_MAX: Final = 100
-"""Pipelines that have a note in one table; their newest notes are kept for ever."""
+"""The maximum number of pipelines with a note in one table; their newest notes are never
+deleted."""
 NOBODY: Final = "nobody"
 """The owner of a rolled-back table, until a driver acquires it: no driver has this name."""
 
@@ -55,7 +55,7 @@ class TableState:
     """The state of a table: the notes of our commits."""
 
     notes: Mapping[str, CommitNote] = field(default_factory=dict)
-    """The newest of each pipeline; a forgotten pipeline has a note that holds nothing."""
+    """The newest note of each pipeline; a forgotten pipeline has a note without offsets."""
     version: int = -1
     """The version that was read: that of a Delta table, the snapshot of an Iceberg table."""
 
@@ -65,12 +65,12 @@ class TableState:
         return {name: one for name, one in self.notes.items() if one.kind is not NoteKind.FORGET}
 
     def epoch_of(self, pipeline: str) -> int:
-        """The epoch of the driver that owns the table for this pipeline; 0 without an owner."""
+        """Return the epoch of the table's owner for this pipeline; 0 without an owner."""
         note = self.notes.get(pipeline)
         return 0 if note is None else note.epoch
 
     def positions_of(self, pipeline: str) -> dict[TopicPartition, int]:
-        """The next offset of each partition that the pipeline has begun."""
+        """Return the next offset of each partition that the pipeline has begun."""
         note = self.notes.get(pipeline)
         return {} if note is None else {at: one.end_offset for at, one in note.held.items()}
 
@@ -81,9 +81,9 @@ class Driver:
 
     pipeline: str
     run: str
-    """A name that no other driver has."""
+    """The unique name of the driver."""
     epoch: int
-    """Its number, from the note by which it acquired the table."""
+    """The epoch in the note with which the driver acquired the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Offer:
     ranges: BatchRanges
     counts: CommitCounts = field(default_factory=CommitCounts)
     allows_gaps: bool = False
-    """The user accepts deleted records of the topic, so they do not stop the pipeline."""
+    """Whether the user accepts deleted records of the topic, so they do not stop the pipeline."""
     lost: tuple[LostRange, ...] = ()
     """Offsets within the ranges that were deleted before a task read them."""
     at_ms: int = 0
@@ -103,7 +103,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit with this note, on condition that the table is still as it was read."""
+    """Commit with this note, on condition that the table has not changed since it was read."""
 
     note: CommitNote
     after: TableState
@@ -111,12 +111,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The table holds the whole batch already; its files, if any, are not used."""
+    """The whole batch is already in the table; its files, if any, are not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """The table holds a part already: write and offer the batch again with these offsets only."""
+    """A part is already in the table: write and offer the batch again with only these offsets."""
 
     left: BatchRanges
 
@@ -130,10 +130,10 @@ Decision = Commit | Skip | Trim | Stop
 def take_over(
     state: TableState, pipeline: str, run: str, starting: BatchRanges | None = None
 ) -> Commit | Stop:
-    """Return the commit by which a driver becomes the owner.
+    """Return the commit that makes a driver the owner.
 
-    `starting` has the offsets, as empty ranges, from which partitions are read that the table does
-    not know yet: with them in the note a pipeline begins only once.
+    `starting` has the start offsets, as empty ranges, of partitions that are new to the table: with
+    them in the note a pipeline begins only once.
     """
     note = state.notes.get(pipeline)
     if pipeline not in state.live and len(state.live) >= PIPELINES_MAX:
@@ -153,10 +153,10 @@ def take_over(
 def starting_ranges(
     state: TableState, pipeline: str, first: StreamOffset
 ) -> BatchRanges | Stop | None:
-    """Where a pipeline without a note in the table begins, as empty ranges; None: it has a note.
+    """Return the start of a pipeline as empty ranges; None if it has a note in the table.
 
-    A pipeline whose first offsets another one holds stops here: no batch of it would ever fit, and
-    a table that was not acquired has no note of it.
+    A pipeline stops here if another pipeline has committed its first offsets: no batch of it would
+    ever fit, and a table that was not acquired has no note of it.
     """
     note = state.notes.get(pipeline)
     if note is not None and note.held:
@@ -171,7 +171,7 @@ def starting_ranges(
 
 
 def resume_positions(state: TableState, pipeline: str) -> StreamOffset | None:
-    """Return where a pipeline without a checkpoint continues; None when it never began."""
+    """Return the positions of a pipeline without a checkpoint; None if it never began."""
     note = state.notes.get(pipeline)
     if note is None or not note.held:
         return None
@@ -185,9 +185,9 @@ def resume_positions(state: TableState, pipeline: str) -> StreamOffset | None:
 
 
 def forget(state: TableState, pipeline: str) -> Commit:
-    """Return the commit after which the table has forgotten a pipeline; its rows stay.
+    """Return the commit that makes the table forget a pipeline; its rows stay.
 
-    The epoch is raised, so that a driver that still runs is fenced.
+    The commit raises the epoch, so that a driver that still runs is fenced.
     """
     note = state.live[pipeline]
     forgotten = CommitNote(pipeline, NoteKind.FORGET, NOBODY, note.epoch + 1, note.sequence + 1)
@@ -195,10 +195,10 @@ def forget(state: TableState, pipeline: str) -> Commit:
 
 
 def absorb(state: TableState, pipeline: str, backfill: str) -> Commit | None:
-    """Return the commit after which a pipeline holds the offsets of its finished backfill.
+    """Return the commit that adds the offsets of a finished backfill to its pipeline.
 
-    None when it cannot: somewhere the backfill ends before the pipeline begins. The owner of the
-    pipeline stays the owner.
+    None if this is impossible: in some partition the backfill ends before the pipeline begins. The
+    owner of the pipeline stays the owner.
     """
     note, other = state.live.get(pipeline), state.live.get(backfill)
     if note is None or other is None or not other.held:
@@ -243,7 +243,7 @@ def decide(state: TableState, offer: Offer) -> Decision:
 
 
 def not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
-    """Whether this driver no longer owns the table for this pipeline."""
+    """Return the stop if this driver no longer owns the table for this pipeline."""
     if note is not None and note.kind is NoteKind.FORGET:
         return commit_stops.forgotten(driver.pipeline)
     if note is not None and note.run == NOBODY:
@@ -256,7 +256,7 @@ def not_owner(note: CommitNote | None, driver: Driver) -> Stop | None:
 
 
 def other_log(note: CommitNote, ranges: BatchRanges) -> Stop | None:
-    """Whether the ranges are of another cluster, or of a recreated topic."""
+    """Return the stop if the ranges are of another cluster, or of a recreated topic."""
     if _differ(note.cluster_id, ranges.cluster_id):
         assert note.cluster_id is not None
         assert ranges.cluster_id is not None
@@ -269,7 +269,7 @@ def other_log(note: CommitNote, ranges: BatchRanges) -> Stop | None:
 
 
 def _left_of(come: PartitionRange, held: HeldPartition | None) -> PartitionRange:
-    """The part of a range that is not held. Offsets before the first held one count as not held."""
+    """Return the uncommitted part of a range, including offsets before the first committed one."""
     if held is None or come.start_offset < held.begin_offset:
         return come
     start = max(come.start_offset, min(held.end_offset, come.end_offset))
@@ -277,7 +277,7 @@ def _left_of(come: PartitionRange, held: HeldPartition | None) -> PartitionRange
 
 
 def _misfit(note: CommitNote, offer: Offer, left: Sequence[PartitionRange]) -> Stop | None:
-    """Whether the remaining ranges cannot follow the held ones."""
+    """Return the stop if the remaining ranges cannot follow the committed ones."""
     known = [(one, note.held[one.at]) for one in left if one.at in note.held]
     early = [(one, held) for one, held in known if one.start_offset < held.begin_offset]
     if early:
@@ -294,7 +294,7 @@ def _misfit(note: CommitNote, offer: Offer, left: Sequence[PartitionRange]) -> S
 
 
 def held_by_others(state: TableState, pipeline: str, ranges: BatchRanges) -> Stop | None:
-    """Whether another pipeline has written any of these offsets to the same table."""
+    """Return the stop if another pipeline has written any of these offsets to the same table."""
     for name, other in state.notes.items():
         if name == pipeline or _differ(other.cluster_id, ranges.cluster_id):
             continue
@@ -314,7 +314,7 @@ def _overlaps(come: PartitionRange, other: CommitNote, ranges: BatchRanges) -> b
 
 
 def _differ(one: str | None, other: str | None) -> bool:
-    """An id that is not known is not compared."""
+    """Return whether two ids differ; an unknown id is not compared."""
     return one is not None and other is not None and one != other
 
 
@@ -324,7 +324,7 @@ def note_after(
     counts: CommitCounts,
     lost: Sequence[LostRange] = (),
 ) -> CommitNote:
-    """The note that follows when these ranges are committed.
+    """Return the note after a commit of these ranges.
 
     `lost` are offsets before the end of a range that the table does not get.
     """
@@ -360,7 +360,7 @@ def note_after(
 
 
 def noted_counts(counts: CommitCounts) -> CommitCounts:
-    """Return the counts that a note keeps: the fields that are in the most values."""
+    """Return the counts for a note: the fields that occur in the most values."""
     most = sorted(counts.unknown_fields.items(), key=lambda one: (-one[1], one[0]))
     fields = dict(most[:UNKNOWN_FIELDS_MAX])
     looked_at = counts.looked_at if fields else 0
@@ -372,7 +372,7 @@ def noted_counts(counts: CommitCounts) -> CommitCounts:
 def _missing(
     known: HeldPartition | None, come: PartitionRange, offer: Offer
 ) -> Iterator[LostRange]:
-    """The offsets that the table does not get, up to the end of a range that is committed."""
+    """Return the offsets that the table does not get, up to the end of a committed range."""
     if known is not None and known.end_offset < come.start_offset:
         yield LostRange(*come.at, known.end_offset, come.start_offset, offer.at_ms)
     for one in offer.lost:
@@ -388,14 +388,14 @@ def _missing(
 def newest_note(
     in_history: CommitNote | None, kept: CommitNote | None, *, is_whole: bool
 ) -> CommitNote | None:
-    """The note that holds, of the newest one in the table's history and the one kept apart.
+    """Return the valid note: the newest in the table's history, or the copy outside it.
 
     A table keeps a copy of each pipeline's newest note outside its history, because snapshots
-    expire. Both are written in one commit, so they differ for two reasons only: the history was cut
-    (`is_whole` is false), and the copy holds; or the table was rolled back to an older snapshot,
-    and the history holds. Then the epoch and the sequence still do not go back: a driver from
-    before would otherwise be mistaken for its successor. And no driver is the owner any more: the
-    last owner relies on its commits, which are gone.
+    expire. Both are written in one commit, so they differ for two reasons only. If the history was
+    cut (`is_whole` is false), the copy is valid. If the table was rolled back to an older snapshot,
+    the history is valid. Even then the epoch and the sequence do not go back: otherwise an earlier
+    driver would be mistaken for its successor. And no driver is the owner any more: the last owner
+    relies on its commits, which are gone.
     """
     if kept is None:
         return in_history

@@ -1,4 +1,4 @@
-"""The note that goes into a table with every commit of ours, as a value and as JSON (pure).
+"""The note that every commit of ours writes into a table, as a value and as JSON (pure).
 
     {"version": 1, "pipeline": "orders", "kind": "batch", "run": "5f0c…", "epoch": 4,
      "sequence": 17, "cluster_id": "MkU3OEVB…",
@@ -7,17 +7,17 @@
      "rows": 178, "rejects": 2, "expectations": {"positive_amount": 2},
      "newest_ms": 1767225600000, "losses": [["orders", 1, 40, 60, 1767225600000]]}
 
-A note is complete: it has the offsets of its commit, and those that the pipeline holds after it. Of
-the offsets that are held of a partition, from `begins[i]` to `ends[i]`, the last `counts[i]` were
-added by this commit, and `lost[i]` are not in the table because they were deleted from the topic.
-So the newest note is enough, even if older ones are lost.
+A note is complete: it has the offsets of its commit, and all offsets of the pipeline after it. The
+offsets of a partition go from `begins[i]` to `ends[i]`. This commit added the last `counts[i]` of
+them, and `lost[i]` are not in the table because they were deleted from the topic. So the newest
+note is enough, even if older ones are lost.
 
 Size counts, because Iceberg keeps the notes of all its snapshots in one file: numbers are in
-columns, a column of equal numbers is one number, `partitions` is there only when they are not
-0, 1, 2 …, and `lost` and `losses` only when records were lost. A thousand partitions take some
-20 kB. A note above `NOTE_CHARACTERS_MAX` is refused when it is written.
+columns, a column of equal numbers is one number, `partitions` is there only when they are not 0, 1,
+2 …, and `lost` and `losses` only when records were lost. A thousand partitions need about 20 kB.
+Writing a note above `NOTE_CHARACTERS_MAX` raises an error.
 
-The same note gives the same text. Any other text is a `NoteError`: the content of a table is never
+The same note has the same text. Any other text is a `NoteError`: the content of a table is never
 guessed.
 """
 
@@ -35,23 +35,23 @@ from penstock.spark.tables.values.empty_columns import NEVER
 
 VERSION: Final = 1
 NOTE_CHARACTERS_MAX: Final = 262_144
-"""Four thousand partitions with the longest offsets. Many such notes make any table slow."""
+"""Four thousand partitions with the longest offsets. Many such notes slow down any table."""
 EXPECTATIONS_MAX: Final = 100
-"""Expectations of one pipeline that are counted in a note."""
+"""The maximum number of expectations of one pipeline that a note counts."""
 NAME_CHARACTERS_MAX: Final = 100
-"""Of a pipeline or an expectation: they are part of property names and of every note."""
+"""The length of a pipeline's or expectation's name, which is in property names and every note."""
 
 
 LOSSES_MAX: Final = 50
-"""Newest losses that a note names; older ones are in the counts alone. Some 3 kB."""
+"""The number of newest losses that a note names; older ones are only counted. About 3 kB."""
 UNKNOWN_FIELDS_MAX: Final = 20
-"""Fields without a column that a note names, those that are in the most values."""
+"""The number of fields without a column that a note names: those in the most values."""
 TIMESTAMP_MS_MIN: Final = -(2**63)
-"""Kafka's timestamps are signed; those of before 1970 are negative."""
+"""Kafka's timestamps are signed; times before 1970 are negative."""
 
 
 class NoteError(SparkQueryError):
-    """A note in a table cannot be read, or one cannot be written."""
+    """A note in a table is unreadable, or a note cannot be written."""
 
 
 class NoteKind(StrEnum):
@@ -60,9 +60,9 @@ class NoteKind(StrEnum):
     TAKE = "take"
     """A driver acquired the table; no rows."""
     BATCH = "batch"
-    """A micro-batch, or the part of one that the table did not hold yet."""
+    """A micro-batch, or its part that was not in the table yet."""
     FORGET = "forget"
-    """The user let the table forget the pipeline, or a finished backfill became part of one."""
+    """The user made the table forget the pipeline, or a finished backfill became part of one."""
 
 
 class PartitionRange(NamedTuple):
@@ -77,12 +77,12 @@ class PartitionRange(NamedTuple):
 
     @property
     def at(self) -> TopicPartition:
-        """Which partition."""
+        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def is_empty(self) -> bool:
-        """No offsets at all."""
+        """Whether the range has no offsets."""
         return self.start_offset >= self.end_offset
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ class BatchRanges:
 
     ranges: tuple[PartitionRange, ...]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """The ids that are known."""
+    """The known ids."""
     cluster_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -106,16 +106,16 @@ class BatchRanges:
 class HeldPartition(NamedTuple):
     """A pipeline's offsets of one partition after a commit: from `begin_offset` to `end_offset`.
 
-    Offsets that were lost, because the user accepted gaps, lie within it and are counted.
+    Lost offsets, if the user accepted gaps, are within this range and are counted.
     """
 
     begin_offset: int
     start_offset: int
-    """Where the part of this commit begins; the end, when it added none."""
+    """The start of this commit's part; the end, if the commit added none."""
     end_offset: int
     leader_epoch: int = NO_EPOCH
     lost_count: int = 0
-    """Offsets of it that are not in the table, because they were deleted from the topic."""
+    """Offsets of the range that were deleted from the topic and are not in the table."""
 
 
 class LostRange(NamedTuple):
@@ -126,11 +126,11 @@ class LostRange(NamedTuple):
     start_offset: int
     end_offset: int
     at_ms: int = 0
-    """When the first commit after them was decided."""
+    """The time of the decision about the first commit after them."""
 
     @property
     def at(self) -> TopicPartition:
-        """Which partition."""
+        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
 
@@ -141,11 +141,11 @@ class CommitCounts:
     rows: int = 0
     rejects: int = 0
     expectations: Mapping[str, int] = field(default_factory=dict)
-    """Records that broke a rule, by its name."""
+    """The number of records that broke a rule, by its name."""
     newest_ms: int | None = None
-    """The timestamp of the newest record; a note has it for all its commits together."""
+    """The timestamp of the newest record; a note has it for all commits together."""
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
-    """Fields without a column: in how many of the checked values each occurs."""
+    """Fields without a column: the number of checked values with each field."""
     looked_at: int = 0
     empty_columns: Mapping[str, bool] | None = None
     """Columns of values that are NULL in all rows, and whether they are new; None: no rows."""
@@ -160,9 +160,9 @@ class CommitNote:
     run: str
     """The driver's unique name."""
     epoch: int
-    """Counts the drivers that acquired the table for this pipeline: the highest is the owner."""
+    """The number of drivers that acquired the table for this pipeline: the highest is the owner."""
     sequence: int
-    """Counts the commits of this pipeline in this table, from 1."""
+    """The number of this pipeline's commits in this table, from 1."""
     held: Mapping[TopicPartition, HeldPartition] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     cluster_id: str | None = None
@@ -172,7 +172,7 @@ class CommitNote:
     losses: tuple[LostRange, ...] = ()
     """The newest losses, `LOSSES_MAX` at most; `held` counts all of them."""
     empty_columns: Mapping[str, int] | None = None
-    """For how many rows a column has had no value, see `empty_columns`; None: not known."""
+    """The number of rows since a column's last value, see `empty_columns`; None: unknown."""
 
     def ranges(self) -> tuple[PartitionRange, ...]:
         """Return the ranges of this commit."""
@@ -184,7 +184,7 @@ class CommitNote:
 
 
 def write_note(note: CommitNote) -> str:
-    """The text of a note; `NoteError` when it is too large for a table."""
+    """Return the text of a note; raise `NoteError` if it is too large for a table."""
     document: dict[str, Any] = {
         "version": VERSION,
         "pipeline": note.pipeline,
@@ -224,7 +224,7 @@ def write_note(note: CommitNote) -> str:
 
 
 def read_note(text: str) -> CommitNote:
-    """Return the note in a text; `NoteError` when the text is not a note."""
+    """Return the note in a text; raise `NoteError` for any other text."""
     try:
         document = object_of(json.loads(text[: NOTE_CHARACTERS_MAX + 1]), "the note")
         version = _number(document.get("version"), 1)

@@ -1,12 +1,12 @@
 """Decides whether to add or replace the rejects of a batch, from their table's notes (pure).
 
-The table of rejects is committed first, and the table of rows after it. In this order a crash in
-between cannot lose a record: until the rows are committed, the batch is repeated. The other way
-round, a record that is rejected the first time and not the second would be in neither.
+The driver commits the table of rejects first, and then the table of rows. In this order a crash in
+between cannot lose a record: until the rows are committed, the batch is repeated. In the opposite
+order, a record that the first attempt rejects and the second accepts would be in neither table.
 
-So the table may hold rejects of a repeated batch already, from an attempt that has judged by an
-older schema. Then those of exactly these offsets are replaced. Otherwise they are added. A batch
-without rejects commits nothing there, so the held offsets have gaps: only their end counts.
+So the table may already hold rejects of a repeated batch, from an attempt with an older schema.
+Then the rejects of exactly these offsets are replaced. Otherwise the new rejects are added. A batch
+without rejects commits nothing there, so the committed offsets have gaps: only their end counts.
 
 Call it after the decision to commit the rows of the batch.
 """
@@ -28,11 +28,11 @@ from penstock.spark.tables.commit.stops import Stop
 
 @dataclass(frozen=True, slots=True)
 class RejectPlan:
-    """How the rejects of a batch are committed."""
+    """The plan for committing the rejects of a batch."""
 
     commit: Commit
     replaces: bool
-    """An earlier attempt may have committed rejects of these offsets: they are replaced."""
+    """Whether an earlier attempt may have committed rejects of these offsets: they are replaced."""
 
 
 def decide_rejects(state: TableState, offer: Offer) -> RejectPlan | Stop:
@@ -53,13 +53,13 @@ def decide_rejects(state: TableState, offer: Offer) -> RejectPlan | Stop:
 
 
 def is_held(state: TableState, offer: Offer) -> bool:
-    """Whether any of these offsets is before the end of the committed ones."""
+    """Return whether any of these offsets is before the end of the committed ones."""
     ends = state.positions_of(offer.driver.pipeline)
     return any(one.start_offset < ends.get(one.at, 0) for one in offer.ranges.ranges)
 
 
 def _ahead(state: TableState, offer: Offer) -> BatchRanges:
-    """Return the ranges without held offsets: an end does not go back."""
+    """Return the ranges without committed offsets: an end does not move back."""
     ends = state.positions_of(offer.driver.pipeline)
     ranges = [
         one._replace(
@@ -76,6 +76,6 @@ def _ahead(state: TableState, offer: Offer) -> BatchRanges:
 
 
 def reject_rule(state: TableState, offer: Offer) -> Decision:
-    """The same as a rule of `commit.steps`: it never skips, because that was decided before."""
+    """Decide as a rule of `commit.steps`: it never skips, because that was decided before."""
     plan = decide_rejects(state, offer)
     return plan if isinstance(plan, Stop) else plan.commit

@@ -1,8 +1,9 @@
-"""The order of the steps by which rejects are replayed into the table, each once (pure).
+"""The order of the steps that replay rejects into the table, each once (pure).
 
 Two tables must change, the rejects' and the rows', and no commit changes both. So a replay claims
-rejects, inserts their rows, and releases the claim, and each of the three is one commit with a
-number. A replay has a name of its own in both tables, and counts there as if it read a topic:
+rejects, inserts their rows, and releases the claim. Each of the three steps is one commit with a
+number. A replay has its own name in both tables, and counts its commits there like offsets of a
+topic:
 
 | rejects' count | rows' count | what a crash left | what is next |
 | --- | --- | --- | --- |
@@ -10,13 +11,13 @@ number. A replay has a name of its own in both tables, and counts there as if it
 | 2n + 1 | n | claimed, not inserted | insert |
 | 2n + 1 | n + 1 | inserted, not released | release |
 
-Claimed rejects have the name of the replay instead of the pipeline's. Those that are bad again get
-the pipeline's name back before the rest is inserted, so all rejects that are still claimed at the
-insertion are inserted, and may be removed from the rejects at the release.
+Claimed rejects have the name of the replay instead of the pipeline's. Rejects that fail again get
+the pipeline's name back before the others are inserted. So all rejects that are still claimed at
+the insertion are inserted, and may be deleted from the rejects at the release.
 
-No crash leaves other counts: one of both tables was dropped or rolled back, and the other was not.
-Only the user knows the intent, so it is reported, and the replay continues when the user confirms
-it.
+No crash leaves other counts. Other counts mean that one of both tables was dropped or rolled back,
+and the other was not. Only the user knows the intent, so the mismatch is reported, and the replay
+continues after the user confirms.
 """
 
 from dataclasses import replace
@@ -52,7 +53,7 @@ class ReplayStep(Enum):
 
 
 def replay_name(pipeline: str) -> str:
-    """Return the name of this pipeline's replay in notes, and in rejects that it has claimed."""
+    """Return the name of this pipeline's replay in notes, and in claimed rejects."""
     return pipeline + SUFFIX
 
 
@@ -73,13 +74,13 @@ def next_step(rejects_count: int, rows_count: int) -> ReplayStep:
 
 
 def settled(rejects_count: int, rows_count: int) -> tuple[int, int]:
-    """Return the next counts of both tables without a replay under way; counts never decrease."""
+    """Return the next counts of both tables without an unfinished replay; counts never decrease."""
     replays = max(rows_count, (rejects_count + 1) // 2)
     return 2 * replays, replays
 
 
 def misfit(rejects_count: int, rows_count: int, rejects: str, rows: str) -> str:
-    """Return the message about counts that do not match, of the tables with these names."""
+    """Return the message about mismatched counts of the tables with these names."""
     told = (
         f"{rows} has the rows of {count_text(rows_count, 'replay')}, and {rejects} knows of "
         f"{(rejects_count + 1) // 2}"
@@ -102,12 +103,12 @@ def misfit(rejects_count: int, rows_count: int, rejects: str, rows: str) -> str:
 
 
 def counted(count: int, end: int | None = None) -> BatchRanges:
-    """The range of the next commit; with an end, of one that counts up to it."""
+    """Return the range of the next commit; with an end, of a commit that counts up to it."""
     return BatchRanges((PartitionRange(*COUNTED, count, count + 1 if end is None else end),))
 
 
 def count_on(state: TableState, offer: Offer) -> Decision:
-    """A rule of `commit.steps` for a commit that counts: replays of other pipelines count apart."""
+    """Decide a counted commit (a rule of `commit.steps`); each pipeline's replays count apart."""
     own = offer.driver.pipeline
     notes = {name: note for name, note in state.notes.items() if name == own}
     decision = decide(replace(state, notes=notes), offer)
@@ -115,7 +116,7 @@ def count_on(state: TableState, offer: Offer) -> Decision:
 
 
 def amend(state: TableState, offer: Offer) -> Decision:
-    """A rule of `commit.steps` for a commit that counts nothing: the note keeps its offsets."""
+    """Decide an uncounted commit (a rule of `commit.steps`): the note keeps its offsets."""
     note = state.notes.get(offer.driver.pipeline)
     stop = not_owner(note, offer.driver)
     if stop is not None:

@@ -1,11 +1,11 @@
-"""The order in which a driver reads, decides and commits, as generators of steps (pure).
+"""The order of a driver's reads, decisions and commits, as generators of steps (pure).
 
-`take_table` and `commit_offer` yield steps and are sent their results, so that a test can stop,
-crash or interleave them anywhere. `committer` carries the steps out.
+`take_table` and `commit_offer` yield steps and receive their results, so that a test can stop,
+crash or interleave them anywhere. `committer` carries out the steps.
 
-A commit that is rejected because the table has changed is decided again from the table's new state,
-up to `ATTEMPTS_MAX` times. A commit whose response was lost is not repeated either: the table is
-read, and shows whether the commit is in it.
+If a commit is rejected because the table has changed, it is decided again from the table's new
+state, up to `ATTEMPTS_MAX` times. A commit whose response was lost is not simply repeated: the
+driver reads the table to find out whether it has the commit.
 """
 
 from collections.abc import Callable, Generator
@@ -28,19 +28,20 @@ from penstock.spark.tables.commit.note import BatchRanges, CommitNote
 from penstock.spark.tables.commit.stops import Stop
 
 ATTEMPTS_MAX: Final = 20
-"""With the waits between them some ten seconds: more than a compaction's commits in a row take."""
+"""With the waits between them about ten seconds: longer than consecutive commits of a
+compaction."""
 WAIT_MS_FIRST: Final = 10
 WAIT_MS_MAX: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Read the table's current state; returns a `TableState`."""
+    """Read the table's current state; the result is a `TableState`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Commit the files of the batch and the note, conditionally; returns an `Answer`."""
+    """Commit the files of the batch and the note, conditionally; the result is an `Answer`."""
 
     commit: Commit
 
@@ -55,7 +56,7 @@ class Wait:
 Step = Load | Append | Wait
 
 Rule = Callable[[TableState, Offer], Decision]
-"""Decides about a batch from the table's state."""
+"""A rule that decides about a batch from the table's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +64,13 @@ class Answer:
     """The result of an `Append`."""
 
     state: TableState | None
-    """The table's state afterwards; None when the commit was rejected or its result is unknown."""
+    """The table's state afterwards; None if the commit was rejected or its result is unknown."""
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The driver owns the table."""
+    """The result: the driver owns the table."""
 
     driver: Driver
     state: TableState
@@ -77,7 +78,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The batch is in the table, by this driver and with this note."""
+    """The result: the batch is in the table, committed by this driver with this note."""
 
     note: CommitNote
     state: TableState
@@ -109,8 +110,8 @@ def commit_offer(
 ) -> Generator[Step, Any, Committed | Skip | Trim | Stop]:
     """Commit a batch to the table exactly once.
 
-    `known` is the state after the driver's last commit: with it nothing is read before the commit,
-    which is rejected when the state has changed.
+    `known` is the state after the driver's last commit. With it the table is not read before the
+    commit; the table rejects the commit if the state has changed.
     """
     problem = ""
     tried: CommitNote | None = None
@@ -123,7 +124,7 @@ def commit_offer(
         decision = rule(state, offer)
         if not isinstance(decision, Commit):
             if was_known:
-                continue  # only a commit is checked by the table itself: read before anything else
+                continue  # the table checks only commits: read it before any other decision
             return decision
         tried = decision.note
         answer: Answer = yield Append(decision)

@@ -1,7 +1,7 @@
-"""Why a driver must not commit to a table, and what to do about it (pure).
+"""The reasons why a driver must not commit to a table, with their remedies (pure).
 
-Each reason has one text. A text is complete: it is read in a log, by a person who did not start the
-pipeline.
+Each reason has one text. A text is complete: its reader finds it in a log and may not have started
+the pipeline.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,20 +13,20 @@ from penstock.spark.errors import SparkQueryError, first_of
 from penstock.spark.tables.commit.note import PartitionRange
 
 _NAMED_MAX: Final = 5
-"""Ranges named in a text; the rest are counted."""
+"""The number of ranges named in a text; further ones are counted."""
 
 
 class StopReason(StrEnum):
-    """Why a table must not get a commit."""
+    """The reason why a table must not get a commit."""
 
     FENCED = "fenced"
-    """Another driver acquired the table since."""
+    """Another driver has acquired the table since."""
     WENT_BACK = "went back"
     """The table lacks commits of this driver."""
     GAP = "gap"
     """Offsets between the held ones and the batch would be missing."""
     BEFORE_BEGIN = "before begin"
-    """Offsets from before this pipeline's first one."""
+    """The offsets are before the first offset of this pipeline."""
     OLD_LEADER = "old leader"
     """The log was truncated: the same offsets are now other records."""
     RECREATED_TOPIC = "recreated topic"
@@ -35,9 +35,9 @@ class StopReason(StrEnum):
     """Another pipeline wrote the same offsets to this table."""
     TOO_MANY_PIPELINES = "too many pipelines"
     FORGOTTEN = "forgotten"
-    """The user let the table forget this pipeline."""
+    """The user made the table forget this pipeline."""
     BUSY = "busy"
-    """Every attempt met another commit, or got no response."""
+    """Every attempt conflicted with another commit, or got no response."""
 
 
 RECREATED_REMEDY: Final = (
@@ -47,11 +47,11 @@ RECREATED_REMEDY: Final = (
     "and set a new pipeline.checkpoint. Otherwise set another table.name and a new "
     "pipeline.checkpoint."
 )
-"""What to do about a topic that was deleted and created again; a test follows each advice."""
+"""The remedy for a topic that was deleted and created again; a test follows each step."""
 
 
 class CommitStoppedError(SparkQueryError):
-    """A commit that was not executed; nothing of it is in the table."""
+    """The commit was not executed; the table has no part of it."""
 
     def __init__(self, reason: StopReason, text: str) -> None:
         super().__init__(text)
@@ -66,12 +66,12 @@ class Stop:
     text: str
 
     def error(self) -> CommitStoppedError:
-        """Return the same as an exception."""
+        """Return the stop as an exception."""
         return CommitStoppedError(self.reason, self.text)
 
 
 def fenced(pipeline: str, epoch: int, owner_epoch: int, owner: str) -> Stop:
-    """Another driver is the owner."""
+    """Return the stop: another driver is the owner."""
     return Stop(
         StopReason.FENCED,
         f"another driver of pipeline '{pipeline}' ({owner}, number {owner_epoch}) took the table "
@@ -81,7 +81,7 @@ def fenced(pipeline: str, epoch: int, owner_epoch: int, owner: str) -> Stop:
 
 
 def went_back(pipeline: str, epoch: int, owner_epoch: int) -> Stop:
-    """The table has lost this driver's notes."""
+    """Return the stop: the table has lost this driver's notes."""
     return Stop(
         StopReason.WENT_BACK,
         f"this driver took the table as number {epoch} of pipeline '{pipeline}', and the table "
@@ -92,7 +92,7 @@ def went_back(pipeline: str, epoch: int, owner_epoch: int) -> Stop:
 
 
 def rolled_back(pipeline: str) -> Stop:
-    """The table was put back to before this driver's last commit."""
+    """Return the stop: the table was rolled back to before this driver's last commit."""
     return Stop(
         StopReason.WENT_BACK,
         f"the table was rolled back while pipeline '{pipeline}' ran: records that this driver has "
@@ -103,7 +103,7 @@ def rolled_back(pipeline: str) -> Stop:
 
 
 def gap(pipeline: str, come: Iterable[PartitionRange], held_ends: Iterable[int]) -> Stop:
-    """`come` begins after the held offsets."""
+    """Return the stop: `come` begins after the committed offsets."""
     missing = [
         one._replace(start_offset=held_end, end_offset=one.start_offset)
         for one, held_end in zip(come, held_ends, strict=True)
@@ -119,7 +119,7 @@ def gap(pipeline: str, come: Iterable[PartitionRange], held_ends: Iterable[int])
 
 
 def before_begin(pipeline: str, come: Iterable[PartitionRange], begins: Iterable[int]) -> Stop:
-    """`come` reaches back to before the pipeline's first offset."""
+    """Return the stop: `come` begins before the pipeline's first offset."""
     first = ", ".join(f"{one.at} from {begin} on" for one, begin in zip(come, begins, strict=True))
     return Stop(
         StopReason.BEFORE_BEGIN,
@@ -131,7 +131,7 @@ def before_begin(pipeline: str, come: Iterable[PartitionRange], begins: Iterable
 
 
 def old_leader(pipeline: str, come: Iterable[PartitionRange]) -> Stop:
-    """The leader epoch of the batch is older than that of the held offsets."""
+    """Return the stop: the batch's leader epoch is older than that of the committed offsets."""
     return Stop(
         StopReason.OLD_LEADER,
         f"{_named(come)} were written under an older leader than records that pipeline "
@@ -142,7 +142,7 @@ def old_leader(pipeline: str, come: Iterable[PartitionRange]) -> Stop:
 
 
 def recreated_topic(pipeline: str, topic: str, held_id: str, topic_id: str) -> Stop:
-    """A topic of the same name with another id."""
+    """Return the stop: the topic has the same name and another id."""
     return Stop(
         StopReason.RECREATED_TOPIC,
         f"topic '{topic}' was deleted and created again (its id was {held_id} and is {topic_id}), "
@@ -151,7 +151,7 @@ def recreated_topic(pipeline: str, topic: str, held_id: str, topic_id: str) -> S
 
 
 def other_cluster(pipeline: str, held_id: str, cluster_id: str) -> Stop:
-    """The brokers belong to another cluster than before."""
+    """Return the stop: the brokers belong to another cluster than before."""
     return Stop(
         StopReason.OTHER_CLUSTER,
         f"pipeline '{pipeline}' has filled this table from cluster {held_id}, and the brokers it "
@@ -162,7 +162,7 @@ def other_cluster(pipeline: str, held_id: str, cluster_id: str) -> Stop:
 
 
 def other_pipeline(pipeline: str, other: str, come: Iterable[PartitionRange]) -> Stop:
-    """Another pipeline holds these offsets."""
+    """Return the stop: another pipeline has committed these offsets."""
     return Stop(
         StopReason.OTHER_PIPELINE,
         f"{_named(come)} are among the offsets that pipeline '{other}' has brought to this table; "
@@ -173,7 +173,7 @@ def other_pipeline(pipeline: str, other: str, come: Iterable[PartitionRange]) ->
 
 
 def too_many_pipelines(pipeline: str, count_max: int, names: Sequence[str]) -> Stop:
-    """The table has its maximum number of notes."""
+    """Return the stop: the table has its maximum number of notes."""
     return Stop(
         StopReason.TOO_MANY_PIPELINES,
         f"the table records {count_max} pipelines and backfills, which is the limit, and "
@@ -183,7 +183,7 @@ def too_many_pipelines(pipeline: str, count_max: int, names: Sequence[str]) -> S
 
 
 def forgotten(pipeline: str) -> Stop:
-    """The table forgot this driver's pipeline."""
+    """Return the stop: the table forgot this driver's pipeline."""
     return Stop(
         StopReason.FORGOTTEN,
         f"the table was told to forget pipeline '{pipeline}' (`penstock table forget`) while it "
@@ -193,7 +193,7 @@ def forgotten(pipeline: str) -> Stop:
 
 
 def busy(pipeline: str, attempt_count: int, last: str) -> Stop:
-    """Every attempt failed."""
+    """Return the stop: every attempt failed."""
     return Stop(
         StopReason.BUSY,
         f"pipeline '{pipeline}' could not commit in {attempt_count} attempts; the last one: "

@@ -1,8 +1,8 @@
-"""Spark's DDL for a schema, to Arrow and back, without a JVM (pure).
+"""Converts Spark's DDL for a schema to Arrow and back, without a JVM (pure).
 
-Guarantees: every text that `parse_ddl` accepts, Spark accepts too, with the same types; a test
-compares with Spark. Nesting, columns and text are bounded. `to_ddl` gives a text that `parse_ddl`
-reads to the same schema.
+Guarantees: Spark accepts every text that `parse_ddl` accepts, with the same types; a test compares
+with Spark. Nesting, columns and text are bounded. `to_ddl` returns a text that `parse_ddl` parses
+to the same schema.
 
 | Spark | Arrow |
 | --- | --- |
@@ -13,7 +13,8 @@ reads to the same schema.
 | timestamp, timestamp_ntz | timestamp[us, UTC], timestamp[us] |
 | array<t>, map<k, v>, struct<a: t> | list, map, struct |
 
-Not read: intervals, VARIANT, collations, generated and default columns; no table of ours has them.
+Not supported: intervals, VARIANT, collations, generated and default columns; no table of ours has
+them.
 """
 
 import re
@@ -27,7 +28,7 @@ from penstock.spark.tables.definition.errors import SchemaError
 
 CHARACTERS_MAX: Final = 100_000
 COLUMNS_MAX: Final = 2_000
-"""In all levels together; Parquet files and table metadata grow with each."""
+"""The number of columns in all levels; Parquet files and table metadata grow with each."""
 NESTING_MAX: Final = 16
 DECIMAL_DIGITS_MAX: Final = 38
 LENGTH_MAX: Final = 2**31 - 1
@@ -82,7 +83,7 @@ _BARE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def parse_ddl(text: str) -> pa.Schema:
-    """The schema that `id bigint, tags array<string>` describes."""
+    """Return the schema of a DDL text such as `id bigint, tags array<string>`."""
     parser = _Parser(text)
     fields = parser.fields(end="")
     _require_unique("the schema", fields)
@@ -90,12 +91,12 @@ def parse_ddl(text: str) -> pa.Schema:
 
 
 def to_ddl(schema: pa.Schema) -> str:
-    """The schema in Spark's words."""
+    """Return the schema in Spark's DDL."""
     return ", ".join(_column(field, " ") for field in schema)
 
 
 def type_name(kind: pa.DataType) -> str:
-    """One type in Spark's words."""
+    """Return one type in Spark's DDL."""
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if pa.types.is_struct(kind):
@@ -145,7 +146,7 @@ class _Parser:
         self._nesting = 0
 
     def fields(self, end: str) -> list[pa.Field]:
-        """Columns with commas between, up to the end."""
+        """Return columns, separated by commas, up to the end."""
         found = [self._field()]
         while (token := self._take("a comma"))[1] == ",":
             found.append(self._field())

@@ -1,6 +1,6 @@
 """Errors in the definition of a pipeline: the place, the key, the reason, and the remedy.
 
-The text is complete: it is read in a terminal, without the file that it is about.
+The text is complete: the user reads it in a terminal, without the file.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ OPTION_KEYS: Final = {
     "key": "table.key",
     "partition_by": "table.partition_by",
 }
-"""The key of a definition for each option of the layers below, by the option's name."""
+"""The definition's key for each option of the layers below, by the option's name."""
 
 
 class _KeyedError(SparkQueryError):
@@ -39,14 +39,14 @@ class DefinitionError(_KeyedError):
 
 
 class UnusableError(_KeyedError):
-    """The resource that a key names is missing or unusable: a topic, a catalog, a folder.
+    """The resource in a key is missing or unusable: a topic, a catalog, a folder.
 
-    The definition itself may be right: it is not a `DefinitionError`, and may be temporary.
+    The definition itself may be right: this is not a `DefinitionError`, and may be temporary.
     """
 
 
 class SchemaError(SparkQueryError):
-    """A schema cannot be read, or has a type that a table cannot hold."""
+    """A schema is unreadable, or has a type that a table cannot hold."""
 
     def __init__(self, what: str, problem: str, remedy: str) -> None:
         super().__init__(what, problem, remedy)
@@ -59,7 +59,7 @@ class SchemaError(SparkQueryError):
 
 
 def as_written(error: PenstockError, where: str) -> PenstockError:
-    """Return the same error in the terms of the definition: its file, and its key."""
+    """Return the error in the terms of the definition: its file, and its key."""
     match error:
         case DefinitionError(where="", key=key, problem=problem, remedy=remedy):
             return DefinitionError(where, key, problem, remedy)

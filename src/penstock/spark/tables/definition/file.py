@@ -1,8 +1,8 @@
-"""A TOML file to the definition of a pipeline: the one place that reads the file.
+"""Reads the definition of a pipeline from a TOML file: the only reader of the file.
 
 Guarantees: at most `FILE_BYTES_MAX` are read; every problem is a `DefinitionError` that names the
-file. Relative paths in the file stay as they are written: they are relative to where the pipeline
-runs, like every other path that Spark gets.
+file. Relative paths in the file stay unchanged: they are relative to the working directory of the
+pipeline, like every other path in Spark.
 """
 
 import tomllib
@@ -14,12 +14,12 @@ from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.definition.reader import read_definition
 
 FILE_BYTES_MAX: Final = 1_048_576
-"""A definition has a page or two."""
+"""A definition has one or two pages."""
 FILE_REMEDY: Final = "Give the path of a TOML file, or of a .py file with @pipeline."
 
 
 def load_definition(path: Path) -> PipelineDefinition:
-    """Read the file at this path."""
+    """Return the definition in the file at this path."""
     where = str(path)
     try:
         with path.open("rb") as file:

@@ -1,8 +1,8 @@
 """The location of a warehouse, as the library of its format reads it (pure).
 
 A location is a path or a URI. `pyiceberg` uses the path of a URI literally, with `%20` as three
-characters. `deltalake` reads `%20` in a URI as a space. Our data files must be where the library
-looks for them, so after this module a location is exact: `of_delta` has decoded it, and `%20` is
+characters. `deltalake` reads `%20` in a URI as a space. Our data files must be in the folder that
+the library reads, so after this module a location is exact: `of_delta` has decoded it, and `%20` is
 not decoded again.
 
 Guarantees of `problem_of`: with an accepted location, both libraries find the files that they
@@ -24,7 +24,7 @@ _NOT_IN_DELTA: Final = re.compile(r"[\[\]\\^|]|%[0-9A-Fa-f]{2}")
 
 
 def split(location: str) -> tuple[str, str]:
-    """Return the scheme and the rest, host included; of a local path `file` and the path."""
+    """Return the scheme and the rest, including the host; for a local path `file` and the path."""
     if location.startswith(f"{_LOCAL}:/") and not location.startswith(f"{_LOCAL}://"):
         return _LOCAL, location.removeprefix(f"{_LOCAL}:")
     found = _URI.fullmatch(location)
@@ -32,7 +32,7 @@ def split(location: str) -> tuple[str, str]:
 
 
 def local_path(location: str) -> str | None:
-    """The path of an exact location on this machine; None of one that is elsewhere."""
+    """Return the path of an exact location on this machine; None for a remote location."""
     scheme, rest = split(location)
     return rest if scheme == _LOCAL else None
 
@@ -46,7 +46,7 @@ def of_delta(warehouse: str) -> str:
 
 
 def problem_of(warehouse: str, format_: TableFormat) -> tuple[str, str] | None:
-    """Return why no table can be there, and the remedy; None if one can."""
+    """Return the reason why no table can be there, and the remedy; None if one can."""
     if _CONTROLS.search(warehouse):
         return "it has a line break or another control character.", "Remove it."
     is_uri = split(warehouse)[1] != warehouse

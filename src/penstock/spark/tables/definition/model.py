@@ -1,10 +1,10 @@
 """The definition of a pipeline, as frozen values: the same from a TOML file and from Python.
 
-Guarantees: a value here was checked by `definition.reader`, so it is not checked again; two
-definitions with the same content are equal, and each one can be pickled and hashed. Times are in
-milliseconds and sizes in bytes, whatever unit was written.
+Guarantees: `definition.reader` has checked each value, so no code checks it again; two definitions
+with the same content are equal, and each one can be pickled and hashed. Times are in milliseconds
+and sizes in bytes, whatever the unit in the definition.
 
-It is not a plan: the existence of topic, table and schema is checked later, by the run.
+It is not a plan: the run checks the existence of topic, table and schema later.
 """
 
 from dataclasses import dataclass, field
@@ -16,18 +16,18 @@ DLQ_SUFFIX: Final = "__dlq"
 
 
 KAFKA: Final = "_kafka"
-"""The column with the record that a row came from."""
+"""The column with the metadata of a row's record."""
 METADATA_FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "headers")
 """The fields of that column."""
 
 APPEND_OFFSETS_MAX: Final = 10_000_000
-"""Of a batch, when the definition sets no limit: some seconds of work on two cores."""
+"""The maximum batch without a limit in the definition: some seconds of work on two cores."""
 UPSERT_OFFSETS_MAX: Final = 1_000_000
-"""The same where the keys of a batch are held in memory."""
+"""The same limit if the keys of a batch are held in memory."""
 
 
 SNAPSHOTS_MAX: Final = 1_000
-"""Each commit to an Iceberg table writes all its snapshots again: 1,000 cost some 50 ms of CPU,
+"""Each commit to an Iceberg table writes all its snapshots again: 1,000 cost about 50 ms of CPU,
 and 20,000 (a week at a commit every 30 seconds) 2 s."""
 
 
@@ -53,24 +53,24 @@ class WriteMode(Enum):
     """The effect of a record on the table."""
 
     APPEND = "append"
-    """It adds a row."""
+    """The record adds a row."""
     UPSERT = "upsert"
-    """It replaces the row of its key."""
+    """The record replaces the row of its key."""
 
 
 class Metadata(Enum):
-    """How a row identifies its record."""
+    """The columns that identify the record of a row."""
 
     STRUCT = "struct"
     """One column `_kafka` with the fields of `METADATA_FIELDS`."""
     FLAT = "flat"
     """A column for each field: `_kafka_topic`, `_kafka_partition` and so on."""
     NONE = "none"
-    """The table has no such column."""
+    """The table has no metadata column."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the fields, as `partition_by` and rules write them."""
+        """The names of the fields, as in `partition_by` and rules."""
         separator = "_" if self is Metadata.FLAT else "."
         return tuple(f"{KAFKA}{separator}{name}" for name in METADATA_FIELDS)
 
@@ -88,30 +88,30 @@ class UnknownFields(Enum):
     """The handling of JSON fields without a column."""
 
     COUNT = "count"
-    """They are left out, and counted in a sample of the values."""
+    """The fields are left out, and counted in a sample of the values."""
     RESCUE = "rescue"
-    """They are kept as JSON in the column `_rescued_data`."""
+    """The fields are kept as JSON in the column `_rescued_data`."""
     REJECT = "reject"
-    """Their record is a reject."""
+    """The record is a reject."""
     IGNORE = "ignore"
-    """They are left out."""
+    """The fields are left out."""
 
 
 class SchemaSource(Enum):
     """The source of the values' schema."""
 
     NONE = "none"
-    """Raw bytes have none."""
+    """Raw bytes have no schema."""
     INFERRED = "inferred"
-    """From the first records, and pinned."""
+    """Inferred from the first records, and pinned."""
     DDL = "ddl"
-    """Written in the definition, in Spark's words."""
+    """Written in the definition, in Spark's DDL."""
     FILE = "file"
     REGISTRY = "registry"
 
 
 class Transform(Enum):
-    """How a column's value becomes a partition's."""
+    """The conversion of a column's value to a partition's value."""
 
     IDENTITY = "identity"
     HOUR = "hour"
@@ -120,20 +120,20 @@ class Transform(Enum):
 
 
 class Action(Enum):
-    """What happens to a row that breaks an expectation."""
+    """The action for a row that breaks an expectation."""
 
     WARN = "warn"
-    """It is counted and written."""
+    """The row is counted and written."""
     DROP = "drop"
-    """It is counted and not written."""
+    """The row is counted and not written."""
     QUARANTINE = "quarantine"
-    """It goes to the table of bad records."""
+    """The row's record goes to the table of bad records."""
     FAIL = "fail"
     """The batch is not committed and the pipeline stops."""
 
 
 class StartingOffsets(Enum):
-    """Where a pipeline begins when its table holds nothing yet."""
+    """The start of a pipeline whose table holds no records of it yet."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -154,7 +154,7 @@ class SourceSettings:
     """The source."""
 
     topics: tuple[str, ...] = ()
-    """Names; empty when there is a pattern."""
+    """The names of the topics; empty with a pattern."""
     pattern: str | None = None
     starting_offsets: StartingOffsets = StartingOffsets.EARLIEST
     options: tuple[tuple[str, str], ...] = ()
@@ -180,9 +180,9 @@ class TableSettings:
 
     format: TableFormat
     name: str
-    """With its namespace: `shop.orders`."""
+    """The name with its namespace: `shop.orders`."""
     catalog: tuple[tuple[str, str], ...]
-    """The catalog's properties by name; Delta needs `warehouse` alone."""
+    """The catalog's properties by name; Delta needs only `warehouse`."""
     partition_by: tuple[PartitionField, ...] = ()
     mode: WriteMode = WriteMode.APPEND
     key: tuple[str, ...] = ()
@@ -197,21 +197,21 @@ class TableSettings:
 
 @dataclass(frozen=True, slots=True)
 class ValueSettings:
-    """How bytes become columns."""
+    """The parsing of values to columns."""
 
     format: ValueFormat = ValueFormat.RAW
     schema_source: SchemaSource = SchemaSource.NONE
     schema: str | None = None
     """The DDL, the file's path or the registry's address, as written."""
     subject: str | None = None
-    """The registry's name for the schema; without it `<topic>-value`."""
+    """The registry's name for the schema; by default `<topic>-value`."""
     message: str | None = None
-    """Which message of a Protobuf file."""
+    """The message of a Protobuf file."""
     unknown_fields: UnknownFields = UnknownFields.COUNT
     reject_share_max: float = 0.5
-    """The circuit breaker: the pipeline stops when more than this share cannot be read ..."""
+    """The circuit breaker: the pipeline stops if more than this share is unreadable ..."""
     reject_window_records: int = 10_000
-    """... of at least this many last records."""
+    """... of at least this number of last records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,26 +222,27 @@ class Expectation:
     sql: str
     action: Action = Action.WARN
     is_constraint: bool = False
-    """A rule of the table's owner: only true passes it, while NULL passes an expectation."""
+    """Whether it is a rule of the table's owner: NULL passes an expectation, but not a
+    constraint."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerSettings:
-    """How often the table is committed."""
+    """The commit interval of the table."""
 
     interval_ms: int = 30_000
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceSettings:
-    """How the table is maintained."""
+    """The maintenance of the table."""
 
     is_enabled: bool | None = None
-    """None: a table is maintained if Penstock created it."""
+    """None: the table is maintained if Penstock created it."""
     target_file_bytes: int = 134_217_728
     expire_snapshots_ms: int = 86_400_000
     snapshots_max: int = SNAPSHOTS_MAX
-    """Newest snapshots that are kept, if they are younger than that; 0: all of them."""
+    """The maximum number of kept snapshots, all younger than the age limit; 0: all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +260,7 @@ class PipelineDefinition:
     def source_options(self) -> dict[str, str]:
         """Return the options of `format("penstock")` for this pipeline's source.
 
-        Without a limit of the user's a batch has at most a default number of offsets: a backlog is
+        If the user sets no limit, a batch has at most a default number of offsets. So a backlog is
         written in portions, each of which is durable when it is committed.
         """
         source = self.source
@@ -276,7 +277,7 @@ class PipelineDefinition:
         return {
             "kafka.bootstrap.servers": self.pipeline.bootstrap_servers,
             "startingOffsets": source.starting_offsets.value,
-            # A table holds committed records; aborted ones never existed.
+            # A table holds committed records; aborted records are never read.
             "kafka.isolation.level": "read_committed",
             **({} if is_limited else {"maxOffsetsPerTrigger": str(offsets_max)}),
             **chosen,

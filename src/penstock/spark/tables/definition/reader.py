@@ -1,9 +1,9 @@
-"""A definition from the keys of a TOML file, or from the same keys in Python (pure).
+"""Reads a definition from the keys of a TOML file, or from the same keys in Python (pure).
 
 Guarantees: a returned definition is complete and consistent as far as that can be known without a
 broker, a catalog, a registry or a disk; the first key that is wrong, missing or unknown is a
-`DefinitionError` with its remedy. The options for the source are read by the source's own reader,
-and a schema in DDL by `ddl`, so that both are rejected here and not in a running query.
+`DefinitionError` with its remedy. The source's own reader checks the options of the source, and
+`ddl` checks a schema in DDL. So both are rejected here and not in a running query.
 """
 
 import re
@@ -44,9 +44,9 @@ from penstock.spark.tables.definition.values import Section, did_you_mean
 NAME_CHARACTERS_MAX: Final = 200
 """A pipeline's name is part of keys and file names."""
 TABLE_NAME_CHARACTERS_MAX: Final = 250
-"""Catalogs store 255; the table of bad records adds to it."""
+"""Catalogs store 255 characters; the name of the table of bad records is longer."""
 EXPECTATIONS_MAX: Final = 100
-"""Each is counted in each commit's note."""
+"""Each expectation is counted in each commit's note."""
 PARTITION_FIELDS_MAX: Final = 8
 INTERVAL_MS_MIN: Final = 100
 INTERVAL_MS_MAX: Final = 86_400_000
@@ -54,9 +54,9 @@ EXPIRE_MS_MIN: Final = 60_000
 EXPIRE_MS_MAX: Final = 10 * 366 * 86_400_000
 TARGET_FILE_MB_MAX: Final = 4_096
 SNAPSHOTS_MAX_MIN: Final = 10
-"""Readers may be using the newest ones."""
+"""Readers may be using the newest snapshots."""
 SNAPSHOTS_MAX_MAX: Final = 100_000
-"""An Iceberg table with more takes ten seconds for a commit."""
+"""A commit to an Iceberg table with more snapshots needs ten seconds."""
 WINDOW_RECORDS_MAX: Final = 100_000_000
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -99,7 +99,7 @@ _METADATA_REMEDY: Final = (
 
 
 def read_definition(document: object, where: str) -> PipelineDefinition:
-    """Read the whole document; `where` names it in errors."""
+    """Return the definition in the whole document; `where` names it in errors."""
     top = Section(where, "", document)
     definition = PipelineDefinition(
         pipeline=_pipeline(top.section("pipeline")),
@@ -321,7 +321,7 @@ def _schema_source(section: Section, format_: ValueFormat, schema: str | None) -
 
 
 def _require_ddl(section: Section, text: str) -> None:
-    # Arrow is loaded here only: a definition that names a file does without it.
+    # Import Arrow only here: a definition that names a file does not need it.
     from penstock.spark.tables.definition.ddl import parse_ddl
 
     if _HOST_AND_PORT.fullmatch(text):
@@ -391,7 +391,7 @@ def _maintenance(section: Section) -> MaintenanceSettings:
             highest=EXPIRE_MS_MAX,
             example="1 day",
         ),
-        # An explicit age is kept, whatever the number of snapshots.
+        # An explicit age applies, whatever the number of snapshots.
         snapshots_max=section.integer(
             "snapshots_max",
             0 if section.has("expire_snapshots") else defaults.snapshots_max,
@@ -429,12 +429,12 @@ def _require_consistent(definition: PipelineDefinition, where: str) -> None:
 
 
 def _is_key(name: str, table: TableSettings) -> bool:
-    """Whether a metadata column can be a key: fields of a struct cannot."""
+    """Return whether a metadata column can be a key: fields of a struct cannot."""
     return table.metadata is Metadata.FLAT and name in table.metadata.names
 
 
 def _require_source(definition: PipelineDefinition, where: str) -> None:
-    """Check the source's options by the source's own reader."""
+    """Check the source's options with the source's own reader."""
     try:
         read_source_options(definition.source_options(), Mode.STREAM)
     except OptionError as error:

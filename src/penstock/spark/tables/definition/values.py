@@ -1,7 +1,8 @@
 """One section of a definition: its keys, each with its type and bounds (pure).
 
-Guarantees: every given key is read, or `require_nothing_left` names it, with the closest known one.
-Every text, list and number is bounded. Durations are written as in Spark's triggers, `30 seconds`.
+Guarantees: every key of the section is read, or `require_nothing_left` names it, with the closest
+known key. Every text, list and number is bounded. Durations are written as in Spark's triggers, `30
+seconds`.
 """
 
 import difflib
@@ -15,9 +16,9 @@ from penstock.spark.option_values import shown
 from penstock.spark.tables.definition.errors import DefinitionError
 
 TEXT_CHARACTERS_MAX: Final = 100_000
-"""A schema of a thousand columns takes half of it."""
+"""A schema of a thousand columns needs half of it."""
 ENTRIES_MAX: Final = 1_000
-"""Topics, properties, expectations: more is a mistake, or wants a pattern."""
+"""Topics, properties, expectations: more is a mistake, or needs a pattern."""
 
 _UNITS_MS: Final[Mapping[str, int]] = {
     "ms": 1,
@@ -57,20 +58,20 @@ class Section:
         self._asked: dict[str, None] = {}
 
     def fail(self, key: str, problem: str, remedy: str) -> NoReturn:
-        """Raise the error of this key."""
+        """Raise the error for this key."""
         raise DefinitionError(self.where, self._path(key), problem, remedy)
 
     def has(self, key: str) -> bool:
-        """Whether it is given."""
+        """Return whether the section has this key."""
         self._asked[key] = None
         return key in self._values
 
     def section(self, key: str) -> "Section":
-        """A table in this one; an empty one if it is missing."""
+        """Return a table in this section; an empty one if it is missing."""
         return Section(self.where, self._path(key), self._values[key] if self.has(key) else {})
 
     def sections(self, key: str) -> list["Section"]:
-        """A list of tables."""
+        """Return a list of tables."""
         given = self._values[key] if self.has(key) else []
         if not isinstance(given, list | tuple):
             self.fail(key, f"it is {_kind(given)}.", f"Write each as a table: [[{key}]].")
@@ -81,20 +82,20 @@ class Section:
         ]
 
     def text(self, key: str, example: str) -> str:
-        """A text that must be there."""
+        """Return a required text."""
         found = self.optional_text(key, example)
         if found is None:
             self.fail(key, "it is missing.", f"Write {key} = {example}.")
         return found
 
     def optional_text(self, key: str, example: str) -> str | None:
-        """A text that is not empty, or None if it is missing."""
+        """Return a text that is not empty, or None if it is missing."""
         if not self.has(key):
             return None
         return self._text(key, self._values[key], f"Write {key} = {example}.")
 
     def texts(self, key: str, example: str) -> tuple[str, ...]:
-        """A list of different texts; empty if it is missing."""
+        """Return a list of different texts; empty if it is missing."""
         if not self.has(key):
             return ()
         given = self._values[key]
@@ -111,7 +112,7 @@ class Section:
         return found
 
     def properties(self, key: str, example: str) -> tuple[tuple[str, str], ...]:
-        """Names and texts, in the order of the names; numbers and booleans become text."""
+        """Return names and texts, in the order of the names; numbers and booleans become text."""
         inner = self.section(key)
         found = []
         for name in sorted(inner._values):
@@ -124,7 +125,7 @@ class Section:
         return tuple(found)
 
     def choice(self, key: str, choices: type[Choice], default: Choice | None = None) -> Choice:
-        """One of some words."""
+        """Return one of the allowed words."""
         words = {str(one.value): one for one in choices}
         remedy = f"Set one of {', '.join(words)}."
         if not self.has(key):
@@ -139,7 +140,7 @@ class Section:
         return found
 
     def boolean(self, key: str, *, default: bool) -> bool:
-        """`true` or `false`."""
+        """Return `true` or `false`."""
         if not self.has(key):
             return default
         value = self._values[key]
@@ -148,7 +149,7 @@ class Section:
         return value
 
     def integer(self, key: str, default: int, *, lowest: int, highest: int) -> int:
-        """A whole number within bounds."""
+        """Return a whole number within bounds."""
         if not self.has(key):
             return default
         value = self._values[key]
@@ -160,7 +161,7 @@ class Section:
         return value
 
     def share(self, key: str, default: float) -> float:
-        """A number above 0 and up to 1."""
+        """Return a number above 0 and up to 1."""
         if not self.has(key):
             return default
         value = self._values[key]
@@ -174,7 +175,7 @@ class Section:
     def duration_ms(
         self, key: str, default: int, *, lowest: int, highest: int, example: str
     ) -> int:
-        """A time, as `30 seconds`."""
+        """Return a time, such as `30 seconds`."""
         if not self.has(key):
             return default
         remedy = f'Write a number and one of {_UNIT_NAMES}: {key} = "{example}".'
@@ -225,7 +226,7 @@ class Section:
 
 
 def did_you_mean(word: str, known: Iterable[str], text: str = "Did you mean '{}'? ") -> str:
-    """The text with the known word that is closest; empty when none is close."""
+    """Return a text with the closest known word; empty if no word is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return text.format(close[0]) if close else ""
 

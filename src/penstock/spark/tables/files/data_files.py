@@ -1,9 +1,9 @@
-"""Parquet files of a table, written by Spark tasks: rows in, receipts out.
+"""Parquet files of a table: Spark tasks write rows and return receipts.
 
-A task writes files that no reader sees yet; only the driver's commit adds them to the table.
-Guarantees of a receipt: its file is complete and closed, and, in a local directory, synced to disk
-with its name, so that no power cut removes a committed file. A task that fails leaves files without
-receipts, which are unreferenced and are cleaned up later by age.
+A task writes files that are not visible to readers yet; only the driver's commit adds them to the
+table. Guarantees of a receipt: its file is complete and closed, and, in a local directory, synced
+to disk with its name, so that no power cut removes a committed file. A failed task leaves files
+without receipts, which are unreferenced and are deleted later by age.
 
 Names are new each time (a random part in each), so two attempts of a task never write to one file.
 Layouts and receipts are pickled between driver and tasks, and are independent of Iceberg and Delta:
@@ -34,27 +34,28 @@ from penstock.spark.tables.values.leaves import float_paths, nan_counts, paths_o
 from penstock.spark.tables.values.nested_arrays import for_parquet
 
 OPEN_FILES_MAX: Final = 64
-"""Partitions that a task writes side by side; each costs a row group in memory. When rows of one
-more arrive, the file that was opened first is closed."""
+"""The maximum number of partitions that a task writes at the same time; each costs a row group in
+memory. When rows of one more arrive, the file that was opened first is closed."""
 FILE_BYTES_TARGET: Final = 256 * 2**20
-"""A file that has reached this is closed, and the next one begun."""
+"""A file of this size is closed, and the next one begins."""
 ROW_GROUP_ROWS: Final = 262_144
-"""Rows that are gathered into one row group; readers take row groups apart in parallel."""
+"""The number of rows in one row group; readers read row groups in parallel."""
 STAGING_FOLDER: Final = "_staging"
-"""Beside the data of a table, for rows before their commit; readers of both formats skip it."""
+"""A folder beside the data of a table, for rows before their commit; readers of both formats skip
+it."""
 DICTIONARY_BYTES_MAX: Final = 65_536
-"""Of the different values of a column: with more they are written as they are, which is smaller
-and quicker for names and ids."""
+"""The maximum size of a column's dictionary: with more distinct values they are written plainly,
+which is smaller and faster for names and ids."""
 HELD_BYTES_MAX: Final = 256 * 2**20
-"""Of rows that a task has gathered and not written; above it the row groups get smaller."""
+"""The maximum size of buffered rows of a task; above it the row groups get smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """How the files of a table are written."""
+    """The layout of the files of a table."""
 
     directory: str
-    """A URI or a path, as in `locations`: files go into it, under a folder for each partition."""
+    """A URI or a path, as in `locations`; it has a folder for each partition."""
     schema: pa.Schema
     """The schema of the rows. Iceberg's has the ids of its fields."""
     partitions: tuple[PartitionField, ...] = ()
@@ -63,10 +64,10 @@ class FileLayout:
     file_bytes_target: int = FILE_BYTES_TARGET
     compression: str = "zstd"
     constraints_key: str = ""
-    """The rules of the table's owner by which the rows were judged; see `delta.rules`."""
+    """The rules of the table's owner that the rows passed; see `delta.rules`."""
 
     def file_schema(self) -> pa.Schema:
-        """The columns in a file."""
+        """Return the columns in a file."""
         kept = [one for one in self.schema if one.name not in self.left_out]
         return pa.schema(kept, self.schema.metadata)
 
@@ -76,31 +77,32 @@ class FileReceipt:
     """A finished file."""
 
     path: str
-    """Below the layout's directory, with `/` between its parts."""
+    """The path below the layout's directory, with `/` between its parts."""
     row_count: int
     size_bytes: int
     partition: tuple[PartitionValue, ...]
     """A value for each of the layout's partitions."""
     footer: bytes
-    """The file's Parquet metadata, as a file of its own."""
+    """The file's Parquet metadata, as a separate file."""
     partition_names: tuple[str, ...] = ()
-    """The layout's partitions, to which the values belong."""
+    """The names of the layout's partitions, in the order of the values."""
     nan_counts: tuple[tuple[str, int], ...] = ()
-    """Of columns of floats, by their paths in Parquet; a missing column is unknown."""
+    """The number of NaN values in columns of floats, by path in Parquet; a missing column is
+    unknown."""
     constraints_key: str = ""
-    """Of the layout."""
+    """The `constraints_key` of the layout."""
 
     def may_have_nan(self, path: str) -> bool:
-        """Whether NaN is in the column of floats, or may be."""
+        """Return whether the column of floats has NaN, or may have it."""
         return dict(self.nan_counts).get(path) != 0
 
     def metadata(self) -> pq.FileMetaData:
-        """The footer, read."""
+        """Return the parsed footer."""
         return pq.read_metadata(pa.BufferReader(self.footer))
 
 
 def write_files(rows: Iterable[pa.RecordBatch], layout: FileLayout, name: str) -> list[FileReceipt]:
-    """Write rows to files that begin with `name`; the receipts, when all of them are safe."""
+    """Write rows to files that begin with `name`; return the receipts after all are stored."""
     with FilesWriter(layout, name) as writer:
         for batch in rows:
             writer.write(batch)
@@ -110,7 +112,7 @@ def write_files(rows: Iterable[pa.RecordBatch], layout: FileLayout, name: str) -
 class FilesWriter:
     """Writes arriving rows into one open file for each partition.
 
-    Used in a `with`: unfinished files are closed at its end, and have no receipt.
+    Use it in a `with` block: its end closes unfinished files, which have no receipt.
     """
 
     def __init__(self, layout: FileLayout, name: str) -> None:
@@ -143,7 +145,7 @@ class FilesWriter:
                 one.flush()
 
     def finish(self) -> list[FileReceipt]:
-        """Close all files; the receipts, when all of them are safe."""
+        """Close all files; return the receipts after all of them are stored."""
         while self._open:
             self._finish_first()
         return self._finished
@@ -163,7 +165,7 @@ class FilesWriter:
 
 
 class _OpenFile:
-    """A file that is being written."""
+    """An unfinished file."""
 
     def __init__(
         self,
@@ -194,14 +196,14 @@ class _OpenFile:
 
     @property
     def size_bytes(self) -> int:
-        """Return the written and the buffered bytes; the latter before compression."""
+        """The written and the buffered bytes; the latter before compression."""
         return int(self._sink.tell()) + self.held_bytes
 
     def would_hide(self, rows: pa.RecordBatch) -> bool:
-        """Whether there is a column with NaN first in these rows, and the file is begun.
+        """Return whether a column first has NaN in these rows, after the file has begun.
 
-        Bounds in Parquet leave NaN out, and Spark and DuckDB, for which it is greater than all
-        numbers, would skip it. So a column with NaN has no bounds, from the file's beginning.
+        Bounds in Parquet do not include NaN. Spark and DuckDB sort it above all numbers, and would
+        skip it. So a column with NaN has no bounds, from the file's beginning.
         """
         if self._writer is None or not self._nan_counts:
             return False
@@ -235,7 +237,7 @@ class _OpenFile:
         self._held, self.held_bytes, self._held_rows = [], 0, 0
 
     def finish(self) -> FileReceipt:
-        """Close and keep."""
+        """Close the file and return its receipt."""
         self.flush()
         writer = self._parquet()
         writer.close()
@@ -265,7 +267,7 @@ class _OpenFile:
                 self._schema,
                 compression=self._compression,
                 version="2.6",
-                coerce_timestamps="us",  # the one unit that both formats have
+                coerce_timestamps="us",  # the only unit that both formats have
                 allow_truncated_timestamps=True,
                 write_batch_size=4_096,
                 dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
@@ -282,7 +284,7 @@ class _OpenFile:
 
 
 def remove_files(directory: str, receipts: Iterable[FileReceipt]) -> None:
-    """Remove unreferenced files. One that cannot be removed is left to the cleaning."""
+    """Delete unreferenced files. The cleanup later deletes files that could not be deleted."""
     filesystem, root = open_directory(directory)
     for one in receipts:
         with suppress(OSError):
@@ -300,18 +302,18 @@ def sync_file(path: str) -> None:
 
 
 def open_directory(directory: str) -> tuple[fs.FileSystem, str]:
-    """The file system and the path in it, of a URI or a path; `%20` in it is three characters."""
+    """Return the file system and the path of a URI or a path; `%20` in it is three characters."""
     path = local_path(directory)
     if path is not None:
         return fs.LocalFileSystem(), path.rstrip("/")
     scheme, rest = split(directory)
-    # Arrow reads %20 as a space: the path is escaped so that Arrow finds the right file.
+    # Arrow decodes %20 to a space: escape the path so that Arrow finds the right file.
     filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{quote(rest, safe='/@:')}")
     return filesystem, root.rstrip("/")
 
 
 def _folder(field: PartitionField, value: PartitionValue) -> str:
-    """`day=2026-01-31`, safe as a folder and in a URI whatever the value is."""
+    """Return a name such as `day=2026-01-31`, safe as a folder and in a URI for any value."""
     text = text_of(value, field.transform)
     shown = "null" if text is None else "".join(map(_safe, text[:64])) or "empty"
     return f"{''.join(map(_safe, field.name))}={shown}"

@@ -2,10 +2,9 @@
 
 Values are the same for both formats: those of the transforms in Iceberg's specification (days,
 hours and months since 1970, in UTC). Iceberg stores the number. Delta has no transforms, so there
-the partition is a column of its own, with a readable text: `2026-01-31`, `2026-01-31-07`,
-`2026-01`.
+the partition is a separate column, with a readable text: `2026-01-31`, `2026-01-31-07`, `2026-01`.
 
-Works on Arrow columns; writes nothing.
+It works on Arrow columns, and writes nothing.
 """
 
 import re
@@ -21,14 +20,14 @@ import pyarrow.compute as pc
 from penstock.spark.errors import OptionError
 
 FIELDS_MAX: Final = 8
-"""Columns by which a table is partitioned; more would write a file for nearly every row."""
+"""The maximum number of partition columns; more would write a file for nearly every row."""
 _EXPRESSION: Final = re.compile(r"(?:(?P<transform>[a-z]+)\((?P<of>[^()]+)\)|(?P<plain>[^()]+))")
 
 PartitionValue = int | str | bool | date | None
 
 
 class Transform(StrEnum):
-    """How a partition's value is computed from a column's."""
+    """The computation of a partition's value from a column's value."""
 
     IDENTITY = "identity"
     DAY = "day"
@@ -45,18 +44,18 @@ class PartitionField:
 
     @property
     def is_derived(self) -> bool:
-        """Whether Delta needs a column of its own for it: it is not a column of the rows."""
+        """Whether Delta needs a separate column for it: it is not a column of the rows."""
         return self.transform is not Transform.IDENTITY or "." in self.column
 
     @property
     def name(self) -> str:
-        """Of the partition; the name of the column of its own that Delta needs."""
+        """The name of the partition, and of its separate column in Delta."""
         column = self.column.replace(".", "_")
         return column if self.transform is Transform.IDENTITY else f"{column}_{self.transform}"
 
 
 def read_partition_fields(expressions: Sequence[str]) -> tuple[PartitionField, ...]:
-    """`day(_kafka.timestamp)`, `hour(…)`, `month(…)` or the name of a column."""
+    """Parse `day(_kafka.timestamp)`, `hour(…)`, `month(…)` or the name of a column."""
     if len(expressions) > FIELDS_MAX:
         raise OptionError(
             "partition_by",
@@ -84,12 +83,12 @@ def _read_field(text: str) -> PartitionField:
 
 
 def derived_names(fields: Sequence[PartitionField]) -> set[str]:
-    """The names of partitions without a column: no column of the rows may have them."""
+    """Return the names of partitions without a column: no column of the rows may have them."""
     return {one.name for one in fields if one.is_derived}
 
 
 def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
-    """The column of this name, or the field that a path such as `_kafka.offset` names, or None."""
+    """Return the column of this name, or the field of a path such as `_kafka.offset`, or None."""
     if path in schema.names:
         return schema.field(path)
     name, *rest = path.split(".")
@@ -103,7 +102,7 @@ def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
 
 
 def column_at(rows: pa.RecordBatch | pa.Table, path: str) -> pa.Array:
-    """The values of the column or field of this path, null where a struct around it is."""
+    """Return the values of the column or field of this path, null inside a null struct."""
     if path in rows.schema.names:
         return rows.column(path)
     name, *rest = path.split(".")
@@ -111,7 +110,7 @@ def column_at(rows: pa.RecordBatch | pa.Table, path: str) -> pa.Array:
 
 
 def require_partitionable(fields: Sequence[PartitionField], schema: pa.Schema) -> None:
-    """`OptionError` when a column is missing, or its type or name cannot have such a partition."""
+    """Raise `OptionError` if a column is missing, or has an unusable type or name."""
     _require_names(fields, schema)
     for one in fields:
         field = field_at(schema, one.column)
@@ -132,7 +131,7 @@ def require_partitionable(fields: Sequence[PartitionField], schema: pa.Schema) -
 
 
 def _require_names(fields: Sequence[PartitionField], schema: pa.Schema) -> None:
-    """Delta would read the partition's value in place of the row's; Iceberg's names are unique."""
+    """Reject a row column with a partition's name: Delta would read the partition's value."""
     taken = {name.lower() for name in derived_names(fields)}
     for name in schema.names:
         if name.lower() in taken:
@@ -159,7 +158,7 @@ def _fits(kind: pa.DataType, transform: Transform) -> bool:
 def split_rows(
     rows: pa.RecordBatch, fields: Sequence[PartitionField]
 ) -> Iterator[tuple[tuple[PartitionValue, ...], pa.RecordBatch]]:
-    """The rows of each partition, in their order."""
+    """Return the rows of each partition, in their order."""
     if not fields:
         yield (), rows
         return
@@ -175,7 +174,7 @@ def split_rows(
 
 
 def _codes(rows: pa.RecordBatch, fields: Sequence[PartitionField]) -> tuple[pa.Array, list[Any]]:
-    """A number for each row, equal for rows of one partition, and the values by column."""
+    """Return a number for each row, equal for rows of one partition, and the values by column."""
     columns = [values_of(column_at(rows, one.column), one.transform) for one in fields]
     codes = pa.array([0] * 0, pa.int64())
     for index, column in enumerate(columns):
@@ -189,7 +188,7 @@ def _codes(rows: pa.RecordBatch, fields: Sequence[PartitionField]) -> tuple[pa.A
 
 
 def values_of(column: pa.Array, transform: Transform) -> pa.Array:
-    """The partition's values of a column: itself, or days, hours or months since 1970 in UTC."""
+    """Return the partition's values of a column: itself, or days, hours or months since 1970."""
     match transform:
         case Transform.IDENTITY:
             return column
@@ -220,7 +219,7 @@ def text_of(value: PartitionValue, transform: Transform) -> str | None:
 
 
 def _day_text(days: int) -> str:
-    """Return a day with at least four digits of its year: files of other writers may have more."""
+    """Return a day with a year of at least four digits: other writers' files may have more."""
     day = pa.scalar(days, pa.int32()).cast(pa.date32())
     return str(pc.strftime(day, format="%Y-%m-%d").as_py())
 
@@ -231,7 +230,7 @@ def _whole(value: object) -> int:
 
 
 def _plain_text(value: PartitionValue) -> str:
-    """As Delta's protocol writes a value."""
+    """Return a value as in Delta's protocol."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

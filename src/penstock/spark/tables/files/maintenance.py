@@ -1,19 +1,19 @@
 """The maintenance that a table needs, decided from its files and snapshots (pure).
 
-Three tasks, each with its own interval, so that most batches cost only a look at the clock:
+Three tasks, each with its own interval, so that most batches cost only a check of the clock:
 
 - Compaction. Files of a partition grow through three sizes: a 64th of the target, an eighth, the
   target. `files_min` files below one size are merged, with all smaller ones. So a row is rewritten
-  some three times in all, and not each time that new rows arrive. In a partition that has not
-  changed since the last check, the remaining files are merged at once. The work of one check is
-  bounded in partitions and bytes; when something is left, the next check is soon.
+  about three times in all, and not each time that new rows arrive. In a partition that has not
+  changed since the last check, the remaining files are merged together. The work of one check is
+  bounded in partitions and bytes; if work is left, the next check follows soon.
 - Expiry. Snapshots that are older than the configured age, except the newest few, and snapshots
-  above the configured number. Snapshots that the table's own properties keep are kept: the longer
-  time and the larger number count.
-- Orphans. Files that no snapshot refers to. Files of a running batch look just like them, so only
-  old files are removed: `orphan_age_ms`.
+  above the configured number. The table's own properties are respected: the longer time and the
+  larger number count.
+- Orphans. Files without a reference in any snapshot. Files of a running batch have none either, so
+  only old files are deleted: `orphan_age_ms`.
 
-`run.maintenance` carries the maintenance out.
+`run.maintenance` carries out the maintenance.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,46 +28,46 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 SMALL_SHARE: Final = 0.75
-"""A file below this share of a size is worth the work of writing it again."""
+"""A file below this share of a size is worth a rewrite."""
 _STEP: Final = 8
 _LOWEST_BYTES: Final = 2**20
-"""Below this size the work is in the number of files, not in their bytes."""
+"""Below this size the cost is in the number of files, not in their bytes."""
 EXPIRY_SHARE: Final = 10
-"""Looks for old snapshots within the time that they are kept: they live a tenth longer at most."""
+"""The number of checks within the maximum age: snapshots stay a tenth longer at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarePolicy:
-    """How often, and how much at once."""
+    """The intervals of maintenance, and the limits of one check."""
 
     compaction_interval_ms: int = 10 * MINUTE_MS
     retry_interval_ms: int = MINUTE_MS
-    """After a check that left work, or failed."""
+    """The interval after a check that left work, or failed."""
     expiry_interval_ms_max: int = HOUR_MS
     orphan_interval_ms: int = DAY_MS
     orphan_retry_ms: int = HOUR_MS
-    """After a failure: a listing costs more than the other checks."""
+    """The interval after a failure: a listing costs more than the other checks."""
     orphan_age_ms: int = 3 * DAY_MS
-    """Longer than a batch can take, with all its attempts."""
+    """Longer than the longest batch, with all its attempts."""
     files_min: int = 8
-    """Files of a partition, on their way to the same size, that are worth a commit."""
+    """The number of files of a partition, growing to the same size, that is worth a commit."""
     keep_count: int = 10
-    """Newest snapshots that are kept, however old they are: readers may be using them."""
+    """The number of newest snapshots that are always kept: readers may be using them."""
     partitions_max: int = 16
-    """In one check: each may be a commit."""
+    """The maximum number of partitions in one check: each may be a commit."""
     bytes_max: int = 512 * 2**20
-    """Read in one check: some seconds, during which the next batch waits."""
+    """The maximum bytes read in one check: some seconds, during which the next batch waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class CareTimes:
-    """When each task was done last; None: not since this driver started, so it is due."""
+    """The last time of each task; None: not since this driver started, so it is due."""
 
     compacted_at_ms: int | None = None
     expired_at_ms: int | None = None
     cleaned_at_ms: int | None = None
     is_left: bool = False
-    """The last compaction did not do everything."""
+    """Whether the last compaction left work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,13 @@ class CompactionPlan:
 
     jobs: tuple[CompactionJob, ...]
     is_left: bool
-    """There is more work than one check may do."""
+    """Whether there is more work than one check may do."""
 
 
 def may_maintain(settings: MaintenanceSettings, retention: Retention) -> bool:
-    """Whether the table may be compacted, expired and cleaned up.
+    """Return whether the table may be compacted, expired and cleaned up.
 
-    A table of another owner is left alone unless the definition asks for it.
+    A table of another owner is left alone unless the definition enables its maintenance.
     """
     return retention.is_own if settings.is_enabled is None else settings.is_enabled
 
@@ -158,7 +158,7 @@ def times_after(
 
 
 def expiry_interval_ms(settings: MaintenanceSettings, policy: CarePolicy) -> int:
-    """How often old snapshots are searched for."""
+    """Return the interval of the searches for old snapshots."""
     share_ms = settings.expire_snapshots_ms // EXPIRY_SHARE
     return min(policy.expiry_interval_ms_max, max(MINUTE_MS, share_ms))
 
@@ -223,7 +223,7 @@ def plan_compaction(
     chosen: dict[int, list[Partition]] = {}
     count = size_bytes = 0
     is_left = False
-    # Those with the most files first: they cost readers the most.
+    # Partitions with the most files first: they cost readers the most.
     for partition, found in sorted(sizes.items(), key=lambda item: -len(item[1])):
         extent = Extent(len(found), sum(found))
         if fruitless.get(partition) == extent:
@@ -243,7 +243,7 @@ def plan_compaction(
 
 
 def tiers_of(target_bytes: int) -> tuple[int, ...]:
-    """The sizes that files grow through, the smallest first."""
+    """Return the sizes that files grow through, the smallest first."""
     tiers = [target_bytes]
     for _ in range(2):
         if tiers[-1] // _STEP < _LOWEST_BYTES:
@@ -253,7 +253,7 @@ def tiers_of(target_bytes: int) -> tuple[int, ...]:
 
 
 def _tier(sizes: list[int], target_bytes: int, policy: CarePolicy, *, is_quiet: bool) -> int | None:
-    """The size to which a partition's small files are merged; None: leave them."""
+    """Return the size to which a partition's small files are merged; None: leave them."""
     if is_quiet:
         small = sorted(one for one in sizes if _is_small(one, target_bytes))
         return target_bytes if len(small) > 1 and sum(small[:2]) <= target_bytes else None

@@ -1,9 +1,9 @@
 """Finds unreferenced files in a table's folders (pure).
 
-A mistake here destroys data, so two guards stand before every removal: a file has to be older than
-any batch that may still commit it, and the names that the table uses must be found among the names
-that the storage lists. When they are not found, the two are spelled differently, every file would
-look like an orphan, and nothing is removed.
+A mistake here destroys data, so every deletion requires two checks. A file must be older than any
+batch that may still commit it. And the table's file names must be among the names in the storage's
+listing. If they are not, the two are spelled differently, every file would seem to be an orphan,
+and nothing is deleted.
 
 The folders are listed before the table is read: files committed in between are referenced by then.
 """
@@ -15,9 +15,10 @@ from typing import Final
 from penstock.spark.errors import SparkQueryError
 
 ORPHANS_MAX: Final = 10_000
-"""Removed at once, so that a batch does not wait for minutes; the next cleaning continues."""
+"""The maximum number of deletions in one step, so that a batch does not wait for minutes; the next
+cleanup continues."""
 STORED_FILES_MAX: Final = 2_000_000
-"""Listed at once: some hundred megabytes of names."""
+"""The maximum number of listed files: some hundred megabytes of names."""
 
 
 class OrphansUnclearError(SparkQueryError):
@@ -26,7 +27,7 @@ class OrphansUnclearError(SparkQueryError):
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file, as the storage lists it."""
+    """A file in the storage's listing."""
 
     name: str
     modified_ms: int

@@ -6,7 +6,7 @@ The port `Table` returns them; each format reads them in its own way.
 from dataclasses import dataclass
 
 Partition = tuple[tuple[str, str | None], ...]
-"""Names and values of one partition of a table, as text; empty when it has none."""
+"""Names and values of one partition of a table, as text; empty without partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,21 +14,21 @@ class LiveFile:
     """A data file of the table's current state."""
 
     path: str
-    """As the table names it."""
+    """The path in the table's metadata."""
     row_count: int
     size_bytes: int
     partition: Partition = ()
-    """Files of one partition have the same."""
+    """Equal for all files of one partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """The states of a table that can still be read."""
+    """The readable states of a table."""
 
     count: int
-    """Snapshots, or entries of the log."""
+    """The number of snapshots, or of log entries."""
     oldest_ms: int | None
-    """When the oldest was committed; None when there is none."""
+    """The commit time of the oldest state; None if there is none."""
 
 
 CREATED_KEY = "penstock.created"
@@ -40,10 +40,10 @@ class Retention:
     """The retention that the owner of a table has set."""
 
     is_own: bool
-    """Penstock has created the table."""
+    """Whether Penstock created the table."""
     age_ms_min: int = 0
-    """Snapshots are kept this long, by the table's own properties; 0: not set."""
+    """The minimum age of expired snapshots, by the table's own properties; 0: not set."""
     count_min: int = 0
-    """The newest snapshots that are kept in any case."""
+    """The number of newest snapshots that are always kept."""
     file_age_ms_min: int = 0
-    """Files that were removed from the table are kept this long."""
+    """The minimum age before files that were removed from the table are deleted."""

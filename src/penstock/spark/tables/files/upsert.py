@@ -1,17 +1,17 @@
-"""Upserts: changes of rows by key, and which of them count. No IO.
+"""Upserts: changes of rows by key, and the last change of each key. No IO.
 
 A change has the new row of its key, or deletes it (`_change_deleted`). Guarantees of
 `last_of_each`: of all changes of a key the last one counts, by topic, partition and offset, in any
 files and in any order. The records of a key are in one partition when its producers use one
 partitioner, and then this is their order. Otherwise the order is unknown: within a batch the higher
-partition wins, and between batches the later batch, so that such a table depends on how the batches
-were cut.
+partition wins, and between batches the later batch. Such a table depends on the division into
+batches.
 
 A key has no nulls: such a record is a reject before it becomes a change. Rows of the table whose
 key has a null are left alone. Floats cannot be keys, because NaN is not equal to itself, and
 neither can lists, maps and structs.
 
-Tables are changed by each format in its own way, see `delta.upsert` and `iceberg.upsert`.
+Each format changes tables in its own way, see `delta.upsert` and `iceberg.upsert`.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,12 @@ CHANGE_COLUMNS: Final = pa.schema(
         pa.field("_change_offset", pa.int64()),
     ]
 )
-"""Beside the table's columns in a file of changes. They are not `_kafka`, which a table may be
-without."""
+"""Additional columns in a file of changes. They are not `_kafka`, which a table may lack."""
 _ORDER: Final = tuple(CHANGE_COLUMNS.names[1:])
 KEY_COLUMNS_MAX: Final = 16
-"""Columns of one key; more are a mistake."""
+"""The maximum number of columns in a key; more are a mistake."""
 CHANGES_MAX: Final = 2**24
-"""Of one batch: their keys are held in memory, some gigabyte then."""
+"""The maximum number of changes in one batch: their keys need about a gigabyte of memory."""
 _ROW: Final = "_change_row"
 
 
@@ -48,25 +47,25 @@ class Changes:
     """The changes of one batch, in files that are not part of the table."""
 
     directory: str
-    """Of the layout that they were written with."""
+    """The directory of their layout."""
     receipts: tuple[FileReceipt, ...]
     key: tuple[str, ...]
     """The columns that identify a row."""
 
     @property
     def count(self) -> int:
-        """Changes, several of one key counted each."""
+        """The number of changes, including several of one key."""
         return sum(one.row_count for one in self.receipts)
 
 
 def changes_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of a file of changes. All of them may be null: a deletion has only its key."""
+    """Return the columns of a file of changes, all nullable: a deletion has only its key."""
     columns = [pa.field(one.name, one.type) for one in schema]
     return pa.schema([*columns, *CHANGE_COLUMNS])
 
 
 def as_changes(rows: pa.RecordBatch, source: pa.RecordBatch, *, deleted: bool) -> pa.RecordBatch:
-    """The rows as changes, by the topics, partitions and offsets of the records they came from."""
+    """Return the rows as changes, by the topics, partitions and offsets of their records."""
     count = rows.num_rows
     assert count == source.num_rows, "a row for each record"
     told = [source.column(name.removeprefix("_change_")) for name in _ORDER]
@@ -77,7 +76,7 @@ def as_changes(rows: pa.RecordBatch, source: pa.RecordBatch, *, deleted: bool) -
 
 
 def require_key(key: Sequence[str], schema: pa.Schema) -> None:
-    """`OptionError` when these columns cannot identify a row."""
+    """Raise `OptionError` if these columns cannot identify a row."""
     if not 0 < len(key) <= KEY_COLUMNS_MAX or len(set(key)) < len(key):
         raise OptionError(
             "key",
@@ -102,12 +101,12 @@ def require_key(key: Sequence[str], schema: pa.Schema) -> None:
 
 
 def order_columns(key: Sequence[str]) -> list[str]:
-    """Return the columns of changes that decide which ones count."""
+    """Return the columns of changes that decide their order."""
     return [*key, *_ORDER]
 
 
 def last_of_each(changes: pa.Table, key: Sequence[str]) -> pa.Array:
-    """The numbers of the rows that count, in ascending order; `changes` has `order_columns`."""
+    """Return the row numbers of the last changes, ascending; `changes` has `order_columns`."""
     if not changes.num_rows:
         return pa.array([], pa.int64())
     order = pc.sort_indices(changes, [(name, "ascending") for name in _ORDER])
@@ -119,7 +118,7 @@ def last_of_each(changes: pa.Table, key: Sequence[str]) -> pa.Array:
 
 
 def rows_among(rows: pa.RecordBatch | pa.Table, keys: pa.Table) -> pa.Array:
-    """The numbers of the rows whose key is one of these, in ascending order. Types are equal."""
+    """Return the numbers of the rows with one of these keys, ascending. Types are equal."""
     names = keys.schema.names
     if len(names) == 1:
         wanted = keys.column(0).combine_chunks()
@@ -127,7 +126,7 @@ def rows_among(rows: pa.RecordBatch | pa.Table, keys: pa.Table) -> pa.Array:
         if isinstance(found, pa.ChunkedArray):
             found = found.combine_chunks()
         return pc.indices_nonzero(found).cast(pa.int64())
-    # Arrow has no set of pairs. Only keys and numbers are joined, because it joins no lists.
+    # Arrow has no set of pairs. Join only keys and numbers, because Arrow cannot join lists.
     columns = [rows.column(name) for name in names]
     numbers = pa.arange(0, rows.num_rows)
     numbered = pa.table([*columns, numbers], names=[*names, _ROW])
@@ -137,7 +136,7 @@ def rows_among(rows: pa.RecordBatch | pa.Table, keys: pa.Table) -> pa.Array:
 
 
 def without(rows: pa.RecordBatch, numbers: pa.Array) -> pa.RecordBatch:
-    """The rows that have other numbers than these."""
+    """Return the rows without these numbers."""
     if not len(numbers):
         return rows
     every = pa.arange(0, rows.num_rows)

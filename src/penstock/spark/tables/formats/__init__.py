@@ -1,1 +1,1 @@
-"""The port of a table, and how a definition opens one. `delta`, `iceberg` implement it."""
+"""The port of a table, and opening a table from a definition. `delta`, `iceberg` implement it."""

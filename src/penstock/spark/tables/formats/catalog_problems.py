@@ -1,8 +1,8 @@
 """The errors of a catalog or a warehouse, in one line with a remedy (no IO).
 
 The libraries of the formats pass on the errors of their drivers: of a database, of HTTP, of Python.
-Guarantees: every text names the key of the definition, has a reason of one line, and a remedy.
-Reading the error needs none of these libraries.
+Guarantees: every text names the key of the definition, has a reason of one line, and a remedy. This
+module needs none of these libraries.
 """
 
 import re
@@ -16,17 +16,17 @@ from penstock.spark.tables.definition.model import TableFormat, TableSettings
 
 REASON_CHARACTERS_MAX: Final = 300
 CATALOG_TYPES: Final = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
-"""Of pyiceberg."""
+"""The catalog types of pyiceberg."""
 _ERRNO: Final = re.compile(r"\[Errno -?[0-9]+\] ([^'\")\]]+)")
 _SQLITE: Final = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)")
 
 
 class CatalogError(UnusableError):
-    """The catalog or the storage of a table cannot be used as it is named."""
+    """The catalog or the storage of a table is not usable as defined."""
 
 
 def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | DefinitionError:
-    """Return why the catalog cannot be opened, from its library's error."""
+    """Return the reason why the catalog cannot be opened, from its library's error."""
     catalog = dict(settings.catalog)
     if settings.format is TableFormat.DELTA:
         return CatalogError(
@@ -65,7 +65,7 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
 
 
 def making_error(name: str, error: Exception) -> CatalogError:
-    """Return why a table cannot be created, from its library's error."""
+    """Return the reason why a table cannot be created, from its library's error."""
     return CatalogError(
         "",
         "table",
@@ -75,7 +75,7 @@ def making_error(name: str, error: Exception) -> CatalogError:
 
 
 def no_warehouse(settings: TableSettings) -> DefinitionError | None:
-    """A catalog in a database stores no location for tables, so the definition must name one."""
+    """Return the error for a catalog in a database without a `warehouse`: it stores no location."""
     catalog = dict(settings.catalog)
     if catalog.get("type") != "sql" or "warehouse" in catalog:
         return None
@@ -89,7 +89,7 @@ def no_warehouse(settings: TableSettings) -> DefinitionError | None:
 
 
 def sqlite_path(catalog: Mapping[str, str]) -> str | None:
-    """The file of a catalog in SQLite; None when it is another one, or in memory."""
+    """Return the file of a SQLite catalog; None for any other catalog, or one in memory."""
     if catalog.get("type") != "sql":
         return None
     found = _SQLITE.fullmatch(catalog.get("uri", ""))
@@ -97,7 +97,7 @@ def sqlite_path(catalog: Mapping[str, str]) -> str | None:
 
 
 def shown_uri(uri: str) -> str:
-    """The address without a password."""
+    """Return the address without a password."""
     parts = urlsplit(uri)
     if not parts.password:
         return uri
@@ -116,7 +116,7 @@ def _unknown_type(found: str) -> DefinitionError:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason, without the words of the layers around it."""
+    """Return the reason, without the texts of the layers around it."""
     text = str(getattr(error, "orig", None) or error) or type(error).__name__
     number = _ERRNO.search(text)
     if number is not None:

@@ -1,12 +1,12 @@
 """Files of changes: their location, the last change of each key, and their removal.
 
 Tasks write them with `changes_layout`, into a folder that readers of the table ignore. They exist
-for one commit. `ReducedChanges` reads them twice: once the keys alone, to find the last change of
-each, and then the rows that count, a part at a time; only the keys are held in memory.
+for one commit. `ReducedChanges` reads them twice: first only the keys, to find the last change of
+each, and then the rows of these changes, a part at a time. Only the keys are held in memory.
 
-The driver removes its files after the commit. A driver that dies leaves some unreferenced: files
-older than any batch are removed with the table's orphans, in Delta by `clean_changes`, because a
-cleaning there skips such folders.
+The driver removes its files after the commit. A crashed driver leaves unreferenced files: files
+older than any batch are deleted with the table's orphans, in Delta by `clean_changes`, because the
+cleanup there skips such folders.
 """
 
 from collections.abc import Iterator
@@ -31,11 +31,12 @@ from penstock.spark.tables.files.upsert import (
 from penstock.spark.tables.formats.port import Table, TableError
 
 FOLDER: Final = "_changes"
-"""Beside the data files; readers of both formats skip names with an underscore."""
+"""A folder beside the data files; readers of both formats skip names with an underscore."""
 CLEANED_MAX: Final = 10_000
-"""Removed at once, so that a batch does not wait for minutes; the next cleaning continues."""
+"""The maximum number of deletions in one step, so that a batch does not wait for minutes; the next
+cleanup continues."""
 _READ_ROWS: Final = 65_536
-"""Rows that are read and passed on at once."""
+"""The number of rows that are read in one step."""
 
 
 class TooManyChangesError(TableError):
@@ -43,7 +44,7 @@ class TooManyChangesError(TableError):
 
 
 def changes_layout(table: Table, schema: pa.Schema) -> FileLayout:
-    """How tasks write the changes of rows with this schema."""
+    """Return the layout for the changes of rows with this schema."""
     rows = table.layout(schema)
     return FileLayout(
         changes_directory(rows.directory),
@@ -58,7 +59,7 @@ def changes_directory(data_directory: str) -> str:
 
 
 class ReducedChanges:
-    """The changes of a batch that count: one for each key."""
+    """The last changes of a batch: one for each key."""
 
     def __init__(self, changes: Changes) -> None:
         if changes.count > CHANGES_MAX:
@@ -71,7 +72,7 @@ class ReducedChanges:
         self._filesystem, self._root = open_directory(changes.directory)
         names = order_columns(changes.key)
         parts = [self._read(one, names) for one in changes.receipts]
-        # Deletions may have been written with the key as the table has it, which is being widened.
+        # Deletions may have the table's type of the key, which this commit widens.
         found = pa.concat_tables(parts, promote_options="permissive") if parts else None
         self._numbers = pa.array([], pa.int64())
         if found is not None:
@@ -80,16 +81,16 @@ class ReducedChanges:
 
     @property
     def count(self) -> int:
-        """How many keys are changed."""
+        """The number of changed keys."""
         return len(self._numbers)
 
     def keys(self) -> pa.Table:
-        """The key of each change that counts, deletions included."""
+        """Return the key of each last change, including deletions."""
         assert self._found is not None, "without changes there are no keys"
         return self._found.select(list(self._changes.key)).take(self._numbers).combine_chunks()
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """The changes that count, with the columns of changes."""
+        """Return the last changes, with the columns of changes."""
         first = 0
         for receipt in self._changes.receipts:
             with self._open(receipt) as file:
@@ -116,7 +117,7 @@ class ReducedChanges:
         assert not missing, f"the changes have columns that the table does not have: {missing}"
 
     def _chosen(self, first: int, count: int) -> pa.Array:
-        """Return the numbers that count among the rows starting at `first`, relative to it."""
+        """Return the numbers of last changes among the rows starting at `first`, relative to it."""
         begin = _place(self._numbers, first)
         end = _place(self._numbers, first + count)
         return pc.subtract(self._numbers.slice(begin, end - begin), first)
@@ -137,10 +138,10 @@ def _place(numbers: pa.Array, at: int) -> int:
 
 
 def clean_changes(directory: str, *, older_than_ms: int) -> int:
-    """Remove files of changes from before this time; return their number.
+    """Delete files of changes from before this time; return their number.
 
-    `directory` is the one of the layout. The time must lie further back than a batch takes from
-    its first file to its commit.
+    `directory` is that of the layout. The time must be earlier than the first file of any batch
+    that may still commit.
     """
     filesystem, root = open_directory(directory)
     removed = 0
@@ -149,7 +150,7 @@ def clean_changes(directory: str, *, older_than_ms: int) -> int:
             break
         is_old = one.mtime_ns is not None and one.mtime_ns // 1_000_000 < older_than_ms
         if one.type == fs.FileType.File and is_old and one.path.endswith(".parquet"):
-            with suppress(FileNotFoundError):  # two that clean at once
+            with suppress(FileNotFoundError):  # two cleanups at the same time
                 filesystem.delete_file(one.path)
                 removed += 1
     return removed

@@ -1,11 +1,11 @@
-"""Opens and creates the tables that a definition names: the one place that uses both formats.
+"""Opens and creates the tables of a definition: the only module that uses both formats.
 
-A format's library is imported when a table of it is opened, so that a pipeline into Delta needs no
-Iceberg and the other way round; a missing one is reported with the extra that installs it. Every
-error of a library about a catalog or a storage is a `CatalogError` with one line.
+A format's library is imported when a table of this format is opened, so that a pipeline into Delta
+needs no Iceberg and vice versa. A missing library is reported with the extra that installs it.
+Every error of a library about a catalog or a storage is a `CatalogError` with one line.
 
-Looking for a table creates nothing: a catalog in SQLite whose file is missing is not opened,
-because opening it would create the file.
+A lookup of a table creates nothing: a SQLite catalog without a file is not opened, because opening
+it would create the file.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -49,7 +49,7 @@ class FormatMissingError(TableError):
 
 
 def open_table(settings: TableSettings, name: str, *, is_read_only: bool = False) -> Table:
-    """Open the table of this name; `TableMissingError` when it does not exist.
+    """Open the table of this name; raise `TableMissingError` if it does not exist.
 
     A table with features that Penstock does not write is rejected unless it is read-only.
     """
@@ -87,7 +87,7 @@ def require_makeable(settings: TableSettings) -> None:
 
 
 def require_format(settings: TableSettings) -> None:
-    """`FormatMissingError` when the library of the table's format is not installed."""
+    """Raise `FormatMissingError` if the library of the table's format is not installed."""
     _module(settings.format)
 
 
@@ -146,12 +146,12 @@ def storage_options(settings: TableSettings) -> dict[str, str]:
 
 
 def has_upserts(settings: TableSettings, name: str) -> bool:
-    """Whether rows of this table are changed by key; bad records are appended."""
+    """Return whether upserts change the rows of this table; bad records are appended."""
     return settings.mode is WriteMode.UPSERT and name != settings.dlq_name
 
 
 def partition_fields(settings: TableSettings, name: str) -> tuple[PartitionField, ...]:
-    """The table of bad records is not partitioned: it is small, and has other columns."""
+    """Return the partition fields; the small table of bad records has none, and other columns."""
     return () if name == settings.dlq_name else tuple(map(_field, settings.partition_by))
 
 

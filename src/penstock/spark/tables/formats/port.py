@@ -1,15 +1,15 @@
-"""The port `Table`: the operations that Penstock needs of a table of any format.
+"""The port `Table`: the operations of Penstock on a table of any format.
 
 Every change of a table is conditional on the state that was read before: `append`, `upsert` and
-`compact` get the state from which they were decided, and raise `TableMovedError` when anything at
-all was committed since. So every committer has seen all earlier commits, and a driver that missed
-its successor's commits cannot do harm.
+`compact` get the state of their decision, and raise `TableMovedError` after any other commit since.
+So every committer has seen all earlier commits, and a driver that missed its successor's commits
+cannot do harm.
 
-Implementations: `delta`, `iceberg`, and the fake of the tests; one suite tests all three. A table
-is used by one thread at a time.
+Implementations: `delta`, `iceberg`, and the fake of the tests; one suite tests all three. One
+thread at a time uses a table.
 
-Schemas are Arrow's. A column may be added, or widened where the format can; that happens in the
-same commit as the first files that need it.
+Schemas are Arrow's. A column may be added, or widened if the format can; the commit of the first
+files that need it changes the column.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -47,7 +47,7 @@ class TableRefusedError(TableError):
 
 
 class TableReplacedError(TableError):
-    """The location of the table has another table by now, or none."""
+    """The location of the table now has another table, or none."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class TableReplacedError(TableError):
 
 
 class PartitionsDifferError(TableError):
-    """The table is partitioned in another way than the pipeline would write."""
+    """The table's partitioning differs from the pipeline's."""
 
 
 class SchemaRefusedError(TableError):
@@ -71,7 +71,7 @@ class Expiry:
     state: TableState
     """The table's state afterwards."""
     removed_count: int
-    """Snapshots, or versions of the log, that cannot be read any more."""
+    """The number of snapshots, or versions of the log, that are no longer readable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Compaction:
     state: TableState
     """The table's state afterwards."""
     removed_count: int
-    """Files that are not part of the table any more."""
+    """The number of files that are no longer part of the table."""
     added_count: int
 
 
@@ -99,17 +99,17 @@ class Table(Protocol):
         """Read the table's current state."""
 
     def schema(self) -> pa.Schema:
-        """The columns, as of the last `load` or commit."""
+        """Return the columns, as of the last `load` or commit."""
 
     def constraints(self) -> tuple[Expectation, ...]:
-        """Rules of the table's owner, as of the last `load` or commit; a row must pass each.
+        """Return rules of the table's owner, as of the last `load` or commit; a row must pass each.
 
-        Files of rows that were judged by other rules than the table has at the commit raise
+        A commit of rows that were judged by other rules than the table then has raises
         `LayoutChangedError`.
         """
 
     def layout(self, schema: pa.Schema) -> FileLayout:
-        """How tasks write files that can be appended with this schema."""
+        """Return the layout for files that can be appended with this schema."""
 
     def append(
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
@@ -124,22 +124,21 @@ class Table(Protocol):
     ) -> TableState:
         """Apply the changes to the rows of their keys, with the note, in one commit.
 
-        Afterwards a key that was changed has one row, or none if its last change is a deletion.
-        Other rows stay unchanged. Columns and errors as with `append`. The files of the changes are
-        only read.
+        Afterwards a changed key has one row, or none if its last change is a deletion. Other rows
+        stay unchanged. Columns and errors as with `append`. The files of the changes are only read.
         """
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """These columns of all rows of the state that was read last, in no order."""
+        """Return these columns of all rows of the state that was read last, in no order."""
 
     def live_files(self) -> list[LiveFile]:
-        """The files of the state that was read last."""
+        """Return the files of the state that was read last."""
 
     def retention(self) -> Retention:
         """Return the retention in the table's own properties, as of the last `load`."""
 
     def snapshots(self) -> SnapshotFacts:
-        """How many states can be read, as of the last `load` or commit, and their age."""
+        """Return the number of readable states, as of the last `load` or commit, and their age."""
 
     def compact(
         self,
@@ -154,14 +153,14 @@ class Table(Protocol):
         """
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
-        """Expire old states of the table, and remove the files that only they refer to.
+        """Expire old states of the table, and delete the files that only they reference.
 
         `older_than_ms` is a time since 1970; the newest `keep_count` states are kept anyway. The
         result of `load` stays the same. A crash in between leaves orphans. Errors as with `append`.
         """
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
-        """Remove files of the table's folders that no state refers to; return their number.
+        """Delete files of the table's folders that no state references; return their number.
 
         Only files last written before `older_than_ms`: files of a running batch are unreferenced,
         too.

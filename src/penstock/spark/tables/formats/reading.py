@@ -1,7 +1,7 @@
 """The port `TableReader`: read-only access to a table, and the function that opens one.
 
-It is the counterpart of `port`: nothing here commits, and no commit depends on values read here. So
-a table can be inspected while a pipeline runs, without a conflict.
+It is the counterpart of `port`: this port never commits, and no commit depends on its values. So a
+table can be inspected while a pipeline runs, without a conflict.
 
 Implementations: `delta.reading` and `iceberg.reading`, each imported when a table of its format is
 opened.
@@ -18,7 +18,7 @@ from penstock.spark.tables.definition.model import TableFormat, TableSettings
 from penstock.spark.tables.formats.opening import delta_location, open_table, storage_options
 
 COMMITS_MAX: Final = 1_000
-"""Newest commits that are read; the last one of a pipeline is among them, or long ago."""
+"""The number of newest commits that are read; a pipeline without one committed long ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +38,21 @@ class TableFacts:
     file_count: int
     file_bytes: int
     snapshot_count: int
-    """States that can still be read; versions, in Delta."""
+    """The number of readable states; versions, in Delta."""
     oldest_snapshot_ms: int | None
     commits: tuple[CommitSeen, ...]
-    """Of pipelines, the newest first."""
+    """The commits of pipelines, the newest first."""
 
     def last_commit_ms(self, pipeline: str) -> int | None:
-        """When this pipeline committed last; None when it is too long ago to be known."""
+        """Return the time of this pipeline's last commit; None if it is not among the newest."""
         return next((one.at_ms for one in self.commits if one.pipeline == pipeline), None)
 
 
 class TableReader(Protocol):
-    """One table, as it is now."""
+    """The current state of one table."""
 
     def facts(self) -> TableFacts:
-        """Its size and its age."""
+        """Return the size and the age of the table."""
 
     def rows(
         self, columns: Sequence[str], *, equal: Mapping[str, str | int], limit: int
@@ -64,7 +64,7 @@ class TableReader(Protocol):
 
 
 def open_reader(settings: TableSettings, name: str) -> TableReader:
-    """Open a reader of the table of this name; `TableMissingError` when it does not exist."""
+    """Open a reader of the table of this name; raise `TableMissingError` if it is missing."""
     # Raises for a missing table, or a missing library of its format.
     open_table(settings, name, is_read_only=True).close()
     module = import_module(f"penstock.spark.tables.{settings.format.value}_reading")

@@ -30,13 +30,13 @@ REJECTS: Final = pa.schema(
         pa.field("attempt", pa.int32()),
     ]
 )
-"""`attempt` counts from 1: how often the record was tried, replays included."""
+"""`attempt` is the number of tries of the record, from 1, including replays."""
 
 
 def reject_rows(
     records: pa.RecordBatch, rejects: Sequence[Reject], *, pipeline: str, attempt: int = 1
 ) -> pa.RecordBatch:
-    """The rows for these records, in the order of the rejects; headers only if they were read."""
+    """Return the rows for these records, in the order of the rejects; headers only if read."""
     taken = records.take(pa.array([reject.row for reject in rejects], pa.int64()))
     count = len(rejects)
     headers = (

@@ -1,5 +1,5 @@
 """Inspection of a pipeline, without running it: `check`, `status`, bad records.
 
-Results are plain values, which the command line and other programs format. Nothing here changes a
-topic, a table or a checkpoint.
+Results are plain values, which the command line and other programs format. This package changes no
+topic, table or checkpoint.
 """

@@ -1,8 +1,8 @@
-"""Bad records in the table of a pipeline's rejects: listed, and shown in full.
+"""Lists the bad records in the table of a pipeline's rejects, and shows one in full.
 
 Guarantees: records are in the order of topic, partition and offset; attempts of one record in their
 order. A list reads no values, and at most `SCAN_ROWS_MAX` rows: beyond that it reports that there
-are more. Nothing is changed; `run.replay` replays records.
+are more. It changes nothing; `run.replay` replays records.
 """
 
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ _LISTED: Final = (
 
 
 class BadRecordMissingError(TableError):
-    """There is no such record among the bad ones."""
+    """The bad record does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecordFilter:
-    """Which records to list; None matches all."""
+    """The filter for the list; None matches all."""
 
     error_class: str | None = None
     topic: str | None = None
@@ -43,7 +43,7 @@ class BadRecordFilter:
     offset: int | None = None
 
     def equal(self) -> dict[str, str | int]:
-        """The columns that are compared."""
+        """Return the columns to compare, with their values."""
         wanted = {
             "error_class": self.error_class,
             "topic": self.topic,
@@ -55,7 +55,7 @@ class BadRecordFilter:
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """One attempt that failed; `key`, `value` and `headers` are set when it is shown in full."""
+    """One failed attempt; `key`, `value` and `headers` are set if it is shown in full."""
 
     topic: str
     partition: int
@@ -72,24 +72,24 @@ class BadRecord:
 
     @property
     def owner(self) -> str:
-        """The pipeline that owns the record; a replay that tried it last has its own name."""
+        """The pipeline that owns the record; the name of a replay that tried it last differs."""
         return pipeline_of(self.pipeline)
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecordList:
-    """Some of the records, and how many there are."""
+    """Some of the records, and the number of all records."""
 
     records: tuple[BadRecord, ...]
     count: int
     is_count_whole: bool
-    """False: there are more than were read."""
+    """False: there are more records than were read."""
 
 
 def list_bad_records(
     definition: PipelineDefinition, which: BadRecordFilter, *, limit: int
 ) -> BadRecordList:
-    """The first records of the filter, without their values."""
+    """Return the first records that match the filter, without their values."""
     found = _read(definition, which, _LISTED, SCAN_ROWS_MAX)
     return BadRecordList(tuple(found[:limit]), len(found), len(found) < SCAN_ROWS_MAX)
 

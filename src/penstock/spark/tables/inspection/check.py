@@ -1,10 +1,10 @@
 """`check_pipeline`: a dry run, step by step, that reports all problems and changes nothing.
 
-Each step reports its result; one that cannot run because another one failed reports that. A step
-that fails never hides the others: a wrong table and a wrong topic are both reported.
+Each step reports its result. A step that cannot run because another one failed reports this. A
+failed step never hides the others: a wrong table and a wrong topic are both reported.
 
-It cannot know whether a catalog that everybody may read accepts a commit. Where only the first
-commit can show that, the step says so.
+It cannot detect whether a publicly readable catalog accepts a commit. If only the first commit can
+show this, the step reports so.
 """
 
 from collections.abc import Callable
@@ -58,14 +58,14 @@ _NAMES_SHOWN_MAX: Final = 8
 
 
 class Outcome(Enum):
-    """How a step ended."""
+    """The result of a step."""
 
     GOOD = "ok"
     WARNING = "warning"
-    """It would run, with a warning."""
+    """The step passed, with a warning."""
     FAILED = "failed"
     SKIPPED = "skipped"
-    """It could not run."""
+    """The step could not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,11 @@ class _Checking:
         self._records: pa.Table | None = None
         self._parser: ValueParser | None = None
         self._columns: pa.Schema | None = None
-        """Of the table; None when they are unknown, because a function returns them."""
+        """The columns of the table; None if they are unknown, because a function returns them."""
         self._asked: pa.Schema | None = None
-        """The columns that rules may use: also the record's metadata, even if it is not stored."""
+        """The columns for rules: also the record's metadata, even if it is not stored."""
         self._constraints: tuple[Expectation, ...] = ()
-        """Rules of an existing table."""
+        """The rules of an existing table."""
         self._held_columns: pa.Schema | None = None
         self._rules: str | None = None
         """The problem with the rules."""
@@ -201,7 +201,7 @@ class _Checking:
         return Outcome.GOOD, f"{origin}: {first_of(names, _NAMES_SHOWN_MAX) or 'no columns yet'}"
 
     def _held(self) -> pa.Schema:
-        """The columns of the table; `TableMissingError` when it does not exist."""
+        """Return the columns of the table; raise `TableMissingError` if it does not exist."""
         table = open_table(self._definition.table, self._definition.table.name)
         try:
             return table.schema()
@@ -209,7 +209,7 @@ class _Checking:
             table.close()
 
     def _read_constraints(self) -> None:
-        """Read the table's constraints; its problems are reported by the step `table`."""
+        """Read the table's constraints; the step `table` reports the table's problems."""
         with suppress(PenstockError):
             table = open_table(self._definition.table, self._definition.table.name)
             try:
@@ -218,7 +218,7 @@ class _Checking:
                 table.close()
 
     def _with_constraints(self) -> PipelineDefinition:
-        """The definition with those constraints that can be evaluated for the sample."""
+        """Return the definition with the constraints that the sample can evaluate."""
         asked = self._asked
         known = [one for one in self._constraints if asked is None or is_in_task(one.sql, asked)]
         return replace(self._definition, expectations=(*known, *self._definition.expectations))
@@ -237,10 +237,10 @@ class _Checking:
         return None
 
     def _rule_columns(self) -> pa.Schema | None:
-        """The columns that rules may use, also those that only the table has."""
+        """Return the columns that rules may use, including those that only the table has."""
         if self._asked is None:
             return None
-        with suppress(PenstockError):  # Problems of the table are reported by the step `table`.
+        with suppress(PenstockError):  # The step `table` reports problems of the table.
             return with_others(self._asked, self._held())
         return self._asked
 
@@ -286,7 +286,7 @@ class _Checking:
         return "given to the function" if self._has_transform else "written"
 
     def _asks_rules(self) -> bool:
-        """Whether the sample can evaluate the rules: not those of Spark or of a function's rows."""
+        """Return whether the sample can evaluate the rules: not Spark's, or a function's rows."""
         if self._has_transform or self._asked is None or self._rules is not None:
             return False
         return all(is_in_task(one.sql, self._asked) for one in self._definition.expectations)
@@ -392,5 +392,5 @@ class _Checking:
 
 
 def failed_definition(error: DefinitionError) -> CheckReport:
-    """The report on a definition that cannot be read."""
+    """Return the report on an unreadable definition."""
     return CheckReport((Check("definition", Outcome.FAILED, str(error)),))

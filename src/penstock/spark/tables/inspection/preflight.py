@@ -1,8 +1,8 @@
 """`preflight`: reports detectable problems before Spark is started.
 
-Spark takes many seconds to start, and a running pipeline retries an unreachable broker for a
-minute. The user gets these errors at once. A pipeline that passes may still fail later: the values
-have not been read, and nothing was written. `check` examines more, and reports all problems.
+Spark needs many seconds to start, and a running pipeline retries an unreachable broker for a
+minute. `preflight` reports these errors immediately. A pipeline that passes may still fail later:
+no values were read, and nothing was written. `check` examines more, and reports all problems.
 """
 
 from typing import Final
@@ -33,11 +33,11 @@ from penstock.spark.tables.values.columns import with_metadata_columns
 from penstock.spark.tables.values.value_parsers import new_parser, plan_parser
 
 ATTEMPTS: Final = 3
-"""A topic that was just created may not be known to every broker."""
+"""A new topic may not be known to every broker."""
 
 
 def preflight(definition: PipelineDefinition, *, has_transform: bool) -> None:
-    """Raise the first problem that is found, in the words of the definition."""
+    """Raise the first problem, in the terms of the definition."""
     try:
         require_format(definition.table)
         _require_topics(definition)
@@ -61,8 +61,8 @@ def _value_columns(definition: PipelineDefinition, *, has_transform: bool) -> pa
     """Return the columns of the values, if they are known before values are read."""
     value = definition.value
     require_written_schema(definition, has_transform=has_transform)
-    # A registry's schema that does not fit an existing table may cause bad records, and is not a
-    # reason to stop.
+    # A registry's schema that does not fit an existing table may cause bad records, but does not
+    # stop the pipeline.
     if value.schema_source in {SchemaSource.INFERRED, SchemaSource.REGISTRY}:
         return None
     schema = new_parser(plan_parser(value, definition.source.topics)).schema

@@ -2,7 +2,7 @@
 
 Guarantees: no Spark, nothing permanent is written, and no call is retried for longer than a user
 waits. `check` checks everything and reports all problems; `preflight` runs before Spark is started,
-and reports the first. Both report the same, because both use this module.
+and reports the first problem. Both have the same messages, because both use this module.
 """
 
 import tempfile
@@ -38,9 +38,9 @@ from penstock.spark.tables.values.schema_changes import Change, all_nullable
 
 
 def table_columns(definition: PipelineDefinition, values: pa.Schema) -> pa.Schema:
-    """The columns of the table that such values need."""
+    """Return the columns of the table that such values need."""
     if definition.value.schema_source is SchemaSource.REGISTRY:
-        values = all_nullable(values)  # the next schema may be without a column
+        values = all_nullable(values)  # the next schema may lack a column
     return table_schema(values, definition.table.metadata)
 
 

@@ -1,4 +1,4 @@
-"""The view of a running pipeline: events in, lines out (pure: the time is an argument).
+"""The view of a running pipeline: converts events to lines (pure: the time is an argument).
 
 A terminal shows `fields`, rewritten in place; other outputs get a line for each batch and
 maintenance, and when the broker becomes unreachable or returns. Both show the same: rate, lag,
@@ -19,9 +19,9 @@ WINDOW_MS: Final = 60_000
 """The rate is that of the last minute."""
 WINDOW_BATCHES_MAX: Final = 1_000
 NAMES_SHOWN_MAX: Final = 5
-"""Topics, and rules, that a line names."""
+"""The maximum number of topics, and of rules, in a line."""
 STALE_INTERVALS: Final = 3
-"""After this number of triggers without a batch the view shows for how long."""
+"""After this number of triggers without a batch, the view shows the time since the last batch."""
 
 
 PROBLEM_CHARACTERS_MAX: Final = 200
@@ -36,7 +36,7 @@ class Field(NamedTuple):
 
 @dataclass(slots=True)
 class Totals:
-    """Since the start."""
+    """The totals since the start."""
 
     batches: int = 0
     records: int = 0
@@ -46,7 +46,7 @@ class Totals:
 
 
 class RunView:
-    """One pipeline, by its events so far."""
+    """The view of one pipeline, by its events so far."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class RunView:
         row_word: str = "row",
         began_ms: int | None = None,
     ) -> None:
-        """`row_word`: the word for a row; in an upsert "change"."""
+        """Create the view; `row_word` is the word for a row, in an upsert "change"."""
         self._pipeline = _printable(pipeline)
         self._table = _printable(table)
         self._mode = ""
@@ -73,7 +73,7 @@ class RunView:
         self._away_since_ms: int | None = None
         self._away_problem = ""
         self.is_stopping = False
-        """Set without a lock, also by a signal."""
+        """Set without a lock, also by a signal handler."""
         self._window: deque[BatchDone] = deque(maxlen=WINDOW_BATCHES_MAX)
 
     @property
@@ -83,17 +83,17 @@ class RunView:
 
     @property
     def title(self) -> str:
-        """Which pipeline."""
+        """The name of the pipeline."""
         mode = f" ({self._mode})" if self._mode else ""
         return f"{self._pipeline} → {self._table}{mode}"
 
     def started(self, mode: str, reasons: Sequence[str]) -> str:
-        """The query runs, in this mode; return the line for a log."""
+        """Record the start of the query in this mode; return the line for a log."""
         self._mode = _printable(mode)
         return f"{self._pipeline}  runs {self._mode}: {_printable('; '.join(reasons))}"
 
     def batch_done(self, event: BatchDone) -> None:
-        """A batch is in the table."""
+        """Record a committed batch."""
         self._last = event
         self._lags = event.lags
         self._window.append(event)
@@ -108,12 +108,12 @@ class RunView:
             self._broken[name] = self._broken.get(name, 0) + count
 
     def care_done(self, event: CareDone, now_ms: int) -> None:
-        """The table was maintained; that of the rejects is not shown here."""
+        """Record maintenance of the table; maintenance of the rejects' table is not shown."""
         if event.table in {"", self._table}:
             self._care, self._cared_at_ms = event, now_ms
 
     def broker_away(self, problem: str, now_ms: int) -> str:
-        """No broker responds; return the line for a log, the first time."""
+        """Record that no broker responds; return the line for a log, the first time."""
         is_new = self._away_since_ms is None
         self._away_problem = _printable(problem)[:PROBLEM_CHARACTERS_MAX]
         if not is_new:
@@ -122,7 +122,7 @@ class RunView:
         return f"{self._pipeline}  no broker answers: {self._away_problem}; tries again"
 
     def broker_seen(self, lags: Mapping[str, int], now_ms: int) -> str:
-        """A broker responds; return the line for a log, if none did before."""
+        """Record that a broker responds; return the line for a log after an outage."""
         self._lags = lags
         since_ms, self._away_since_ms = self._away_since_ms, None
         if since_ms is None:
@@ -131,7 +131,7 @@ class RunView:
         return f"{self._pipeline}  the broker answers again, after {away}; lag {_lags(lags)}"
 
     def fields(self, now_ms: int) -> tuple[Field, ...]:
-        """The whole view."""
+        """Return the whole view."""
         last = self._last
         state = Field("state", self._state(now_ms))
         if last is None:
@@ -169,7 +169,7 @@ class RunView:
         return state
 
     def rate(self, now_ms: int) -> float:
-        """Records a second in the last minute, or since the first batch if that is later."""
+        """Return the records per second in the last minute, or since a later first batch."""
         recent = [one for one in self._window if one.committed_at_ms > now_ms - WINDOW_MS]
         if not recent:
             return 0.0
@@ -179,7 +179,7 @@ class RunView:
         return records * 1000 / max(1.0, now_ms - began_ms)
 
     def batch_line(self, event: BatchDone) -> str:
-        """One batch, for a log."""
+        """Return the line of one batch, for a log."""
         if event.was_skipped:
             return f"{self._pipeline}  batch {event.batch_id}  was in the table already"
         rate = event.records * 1000 / max(1.0, event.duration_ms)
@@ -201,7 +201,7 @@ class RunView:
         return "  ".join(parts)
 
     def care_line(self, event: CareDone) -> str:
-        """Return the line of one maintenance, for a log; empty when there was nothing to do."""
+        """Return the line of one maintenance, for a log; empty if there was nothing to do."""
         if event.is_idle:
             return ""
         return f"{self._pipeline}  care of {_printable(event.table or self._table)}  {_care(event)}"

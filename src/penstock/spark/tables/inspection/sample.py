@@ -1,7 +1,7 @@
-"""A sample of records, turned into rows as the pipeline would do it (no IO).
+"""Converts a sample of records to rows, as the pipeline does (no IO).
 
-Guarantees: the same parser, the same rules and the same order as in a task, so a reject here is a
-reject there. A schema that has to be inferred is inferred from this very sample.
+Guarantees: the parser, the rules and the order are those of a task, so a reject here is also a
+reject in a task. If the schema is inferred, it is inferred from this sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from penstock.spark.tables.values.parser import Reject, ValueParser, of_record, 
 
 @dataclass(frozen=True, slots=True)
 class RejectSeen:
-    """One record of the sample that would not be in the table."""
+    """A record of the sample that would not be in the table."""
 
     topic: str
     partition: int
@@ -44,14 +44,14 @@ class Sample:
     record_count: int
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
-    """Python's values, in the order of the columns."""
+    """The values as Python objects, in the order of the columns."""
     rejects: tuple[RejectSeen, ...] = ()
     broken: Mapping[str, int] = field(default_factory=dict)
-    """By the name of each evaluated rule, how many rows break it."""
+    """The number of rows that break each evaluated rule, by its name."""
     deletion_count: int = 0
-    """Of an upsert: records without a value, whose row is deleted."""
+    """For an upsert: the number of records without a value, which delete their row."""
     is_before_function: bool = False
-    """The rows are the input of the user's function, which has not run."""
+    """Whether the rows are the input of the user's function, which has not run."""
 
 
 def parse_sample(
@@ -71,7 +71,7 @@ def parse_sample(
     source, deletions = _split(batch[0], definition)
     parsed = parser.parse(source.column("value"))
     taken = source if parsed.row_numbers is None else source.take(parsed.row_numbers)
-    # Before keys are read: the record's may be one.
+    # Add the metadata before keys are read: a metadata column may be part of the key.
     parsed = replace(parsed, rows=with_metadata(parsed.rows, taken, settings.metadata))
     if not has_transform:  # else the function may still change them
         key = [name for name in settings.key if name in parsed.rows.schema.names]
@@ -105,7 +105,7 @@ def parse_sample(
 def _split(
     source: pa.RecordBatch, definition: PipelineDefinition
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Records with a value, and those that delete the row of their key."""
+    """Return records with a value, and records that delete the row of their key."""
     if definition.table.mode is not WriteMode.UPSERT:
         return source, source.slice(0, 0)
     is_deletion = source.column("value").is_null()
@@ -115,7 +115,7 @@ def _split(
 def _bad_deletions(
     deletions: pa.RecordBatch, definition: PipelineDefinition, columns: pa.Schema
 ) -> list[RejectSeen]:
-    """Return deletions whose key cannot be read; a key without a column is reported elsewhere."""
+    """Return deletions with an unreadable key; a key without a column is reported elsewhere."""
     key = definition.table.key
     if not deletions.num_rows or not set(key) <= set(columns.names):
         return []
@@ -125,7 +125,7 @@ def _bad_deletions(
 
 
 def _filled(table: TableSettings) -> list[str]:
-    """Columns in which the table cannot hold an empty text."""
+    """Return columns in which the table cannot hold an empty text."""
     if table.format is not TableFormat.DELTA:
         return []
     plain = Transform.IDENTITY

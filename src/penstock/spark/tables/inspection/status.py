@@ -1,8 +1,8 @@
 """`table_status`: the content of a table by pipeline, and its lag behind the topics.
 
-Guarantees: held offsets are those of the table's notes, which are the truth; the ends are those of
-the brokers. When no broker responds, the lags are unknown and the rest is returned anyway. It reads
-no data file, except the metadata for the count of bad records.
+Guarantees: the committed offsets are from the table's notes, the ends from the brokers. If no
+broker responds, the lags are unknown and the rest is returned anyway. It reads no data file, except
+the metadata for the count of bad records.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from penstock.spark.tables.inspection.topics import TopicsLook
 from penstock.spark.tables.values.empty_columns import emptied
 
 BACKFILL_MARK: Final = ".backfill-"
-"""In the names of backfills; those of pipelines have it only by intent."""
+"""Part of the names of backfills; the name of a pipeline has it only by intent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class PartitionStatus:
     held_offset: int
     """The next offset that is not in the table."""
     end_offset: int | None
-    """The end of the partition; None when it is unknown, or the partition is deleted."""
+    """The end of the partition; None if it is unknown, or the partition is deleted."""
     lost_count: int = 0
-    """Offsets before `held_offset` that are not in the table: they were deleted from the topic."""
+    """Offsets before `held_offset` that were deleted from the topic and are not in the table."""
 
     @property
     def lag(self) -> int | None:
-        """Offsets that are in the topic and not in the table."""
+        """The number of offsets in the topic that are not in the table."""
         return None if self.end_offset is None else max(0, self.end_offset - self.held_offset)
 
 
@@ -50,29 +50,30 @@ class PipelineStatus:
     name: str
     epoch: int
     sequence: int
-    """How many commits it has made."""
+    """The number of its commits."""
     last_commit_ms: int | None
     rows: int
-    """Of its last commit, as are the next two."""
+    """The rows of its last commit; the next two counts are also of that commit."""
     rejects: int
     expectations: Mapping[str, int]
     partitions: tuple[PartitionStatus, ...]
     losses: tuple[LostRange, ...] = ()
     """The newest losses."""
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
-    """Of its last commit: fields of values that no column has, in how many of `looked_at`."""
+    """In its last commit: fields without a column, and in how many of `looked_at` values each
+    occurs."""
     looked_at: int = 0
     emptied: Mapping[str, int] = field(default_factory=dict)
-    """Columns that had values, and for how many rows they have had none."""
+    """Columns that had values, and the number of rows since without a value."""
 
     @property
     def lost_count(self) -> int:
-        """Offsets of all partitions that were lost."""
+        """The number of lost offsets in all partitions."""
         return sum(one.lost_count for one in self.partitions)
 
     @property
     def owner(self) -> str:
-        """The pipeline that this one is for; itself, unless it is a replay or a backfill."""
+        """The pipeline of a replay or a backfill; otherwise the pipeline itself."""
         return pipeline_of(self.name)
 
     @property
@@ -84,7 +85,7 @@ class PipelineStatus:
 
     @property
     def lag(self) -> int | None:
-        """The sum of the lags that are known; None when none is."""
+        """The sum of the known lags; None if no lag is known."""
         known = [one.lag for one in self.partitions if one.lag is not None]
         return sum(known) if known else None
 
@@ -99,21 +100,21 @@ class TableStatus:
     facts: TableFacts
     pipelines: tuple[PipelineStatus, ...]
     bad_record_count: int | None
-    """Rows of the table of bad records; None when there is no such table yet."""
+    """Rows of the table of bad records; None if there is no such table yet."""
     newest_record_ms: int | None = None
-    """The newest timestamp of a record that a pipeline has committed."""
+    """The newest timestamp of a committed record."""
     problem: str = ""
-    """Why the ends of the topics are not known."""
+    """The reason why the ends of the topics are unknown."""
 
     @property
     def freshness_ms(self) -> int | None:
-        """How old the newest record in the table is."""
+        """The age of the newest record in the table."""
         newest = self.newest_record_ms
         return None if newest is None else max(0, self.now_ms - newest)
 
 
 def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) -> TableStatus:
-    """Read the table and the topics; `TableMissingError` when there is no table."""
+    """Return the status of the table and topics; raise `TableMissingError` without a table."""
     settings = definition.table
     table = open_table(settings, settings.name, is_read_only=True)
     try:
@@ -167,17 +168,17 @@ def _pipeline(
 
 
 def is_backfill(name: str) -> bool:
-    """Whether it is a backfill: it ends where its pipeline began, not at the ends of topics."""
+    """Return whether it is a backfill: it ends at its pipeline's start, not at the topics' ends."""
     return BACKFILL_MARK in name
 
 
 def is_replay(name: str) -> bool:
-    """Whether it is a replay: its offsets are not those of a topic."""
+    """Return whether it is a replay: its offsets are not those of a topic."""
     return name.endswith(REPLAY_SUFFIX)
 
 
 def pipeline_of(name: str) -> str:
-    """The pipeline that a backfill or a replay is for; any other name is one itself."""
+    """Return the pipeline of a backfill or a replay; any other name unchanged."""
     return name.partition(BACKFILL_MARK)[0].removesuffix(REPLAY_SUFFIX)
 
 

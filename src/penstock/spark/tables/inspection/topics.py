@@ -1,8 +1,8 @@
-"""The topics of a pipeline as they are now: partitions, where they begin and end, and a sample.
+"""The current topics of a pipeline: partitions, their first and last offsets, and a sample.
 
-Guarantees: it sends exactly the requests of the pipeline's source, with the same options, so a
-request that is refused here would be refused there. A user waits for it: a broker that does not
-respond is reported after `TIMEOUT_MS`, and a first contact is not repeated. The sample is bounded.
+Guarantees: it sends exactly the requests of the pipeline's source, with the same options, so the
+brokers reject here the same requests as in the pipeline. A user waits for it: an unresponsive
+broker is reported after `TIMEOUT_MS`, and the first request is not retried. The sample is bounded.
 """
 
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ from penstock.spark.tables.definition.model import PipelineDefinition
 
 TIMEOUT_MS: Final = 10_000
 SAMPLE_RECORDS_MAX: Final = 100
-"""Of each partition, from its end."""
+"""The maximum number of sampled records of each partition, from its end."""
 SAMPLE_PARTITIONS_MAX: Final = 32
-"""A thousand samples of a topic with a thousand partitions would show no more."""
+"""Samples of a thousand partitions would not show more."""
 SAMPLE_BYTES_MAX: Final = 67_108_864
 """After this number of bytes no further partition is read."""
 _PROBE_BYTES: Final = 1_024
@@ -42,7 +42,7 @@ _NO_REFUSAL: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
 
 @dataclass(frozen=True, slots=True)
 class PartitionSeen:
-    """One partition, and the offsets that it has for readers of committed records."""
+    """One partition, and its offsets for consumers with `read_committed`."""
 
     at: TopicPartition
     begin_offset: int
@@ -51,7 +51,7 @@ class PartitionSeen:
 
 @dataclass(frozen=True, slots=True)
 class TopicsSeen:
-    """All partitions that a pipeline reads, as they are now."""
+    """All current partitions of a pipeline."""
 
     partitions: tuple[PartitionSeen, ...]
     topic_ids: Mapping[str, str]
@@ -59,17 +59,17 @@ class TopicsSeen:
 
     @property
     def topics(self) -> list[str]:
-        """The names."""
+        """The names of the topics."""
         return sorted({one.at.topic for one in self.partitions})
 
 
 class TopicsLook:
-    """Reads the topics of a pipeline once; close it."""
+    """Reads the topics of a pipeline once; the caller closes it."""
 
     def __init__(
         self, definition: PipelineDefinition, *, timeout_ms: int = TIMEOUT_MS, attempts: int = 1
     ) -> None:
-        """`attempts`: how often a topic that does not exist yet is looked up."""
+        """Create the reader; `attempts` is the number of lookups of a missing topic."""
         given = {**definition.source_options(), "includeHeaders": "true"}
         found = read_source_options(given, Mode.STREAM)
         client = replace(found.client, request_timeout_ms=timeout_ms, retry_timeout_ms=timeout_ms)
@@ -88,12 +88,12 @@ class TopicsLook:
         self._cluster.close()
 
     def brokers(self) -> tuple[str, int]:
-        """The cluster's id and how many brokers it has: the first contact."""
+        """Return the cluster's id and its number of brokers; this is the first request."""
         count = len(self._cluster.brokers())
         return self._cluster.cluster_id(), count
 
     def seen(self) -> TopicsSeen:
-        """Return the partitions to read; `SubscriptionError` when a named topic does not exist."""
+        """Return the partitions to read; raise `SubscriptionError` if a named topic is missing."""
         lookups = Lookups(self._cluster, self._options)
         try:
             found = lookups.first_assignment()
@@ -113,7 +113,7 @@ class TopicsLook:
     def require_readable(self, partitions: tuple[PartitionSeen, ...]) -> None:
         """Fetch a few bytes from each leader: raise if reading is not allowed, also when empty.
 
-        An offset that is deleted meanwhile is not a refusal.
+        An offset that is deleted in the meantime is not a rejection.
         """
         by_place = {one.at: one for one in partitions}
         bounds = FetchBounds(
@@ -127,7 +127,7 @@ class TopicsLook:
                     raise_error(answer.error_code, None, str(at))
 
     def sample(self, partitions: tuple[PartitionSeen, ...]) -> pa.Table:
-        """The last records of each partition, with the columns of the source."""
+        """Return the last records of each partition, with the columns of the source."""
         batches: list[pa.RecordBatch] = []
         settings = TaskSettings.of(self._options)
         filled = [one for one in partitions if one.end_offset > one.begin_offset]

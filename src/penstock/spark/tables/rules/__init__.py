@@ -1,1 +1,1 @@
-"""Expectations: rules for rows, in SQL, and where Spark evaluates them."""
+"""Expectations: rules for rows, in SQL, and their evaluation in a task or in Spark."""

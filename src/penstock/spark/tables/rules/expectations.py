@@ -1,9 +1,9 @@
 """Expectations: actions for rows that break a rule, and their counts (pure).
 
-Guarantees: every rule is evaluated for every row and counted on its own; a rule whose result is
-NULL passes, as a CHECK of SQL does, but a constraint of the table passes only when it is true. A
-row that breaks several rules gets the strictest action: fail, then quarantine, then drop, then
-warn. Rows keep their order.
+Guarantees: every rule is evaluated for every row and counted separately. A rule whose result is
+NULL passes, like a CHECK in SQL, but a constraint of the table passes only if it is true. A row
+that breaks several rules gets the strictest action: fail, then quarantine, then drop, then warn.
+Rows keep their order.
 
 `rules.sql` evaluates rules by DuckDB inside a task, and `run.spark_rules` by Spark.
 """
@@ -28,13 +28,13 @@ class Outcome:
     """The result of the rules for one batch of rows."""
 
     broken: Mapping[str, int]
-    """By the name of each rule, how many rows break it, also when none does."""
+    """The number of rows that break each rule, by its name, including 0."""
     kept: pa.Array | None
-    """The numbers of the rows to write; None when all are kept."""
+    """The numbers of the rows to write; None if all are kept."""
     quarantined: tuple[Reject, ...] = ()
     """The rejects for the table of bad records, by the numbers of the rows."""
     failed: tuple[str, ...] = ()
-    """The rules for which the batch must not be committed."""
+    """The rules whose failure forbids the commit of the batch."""
 
     def require(self, expectations: Sequence[Expectation]) -> None:
         """Raise if the batch must not be committed."""
@@ -72,7 +72,7 @@ def outcome_of(expectations: Sequence[Expectation], answers: Sequence[pa.Array])
 
 
 def is_quarantining(expectations: Sequence[Expectation]) -> bool:
-    """Whether rows may go to the table of bad records, for which their records are needed."""
+    """Return whether rows may go to the table of bad records, which needs their records."""
     return any(rule.action is Action.QUARANTINE for rule in expectations)
 
 

@@ -2,11 +2,11 @@
 
 Rules, the first that applies:
 
-1. Rows pass through Spark SQL when a function of the user is between topic and table.
-2. They do when only Spark can evaluate a rule (`rules.sql.is_in_task`), or the table has such
-   a constraint.
-3. They do when the user says so.
-4. Everything else is done inside the task, which is several times faster.
+1. Rows pass through Spark SQL if the user has a function between topic and table.
+2. They also do if only Spark can evaluate a rule (`rules.sql.is_in_task`), or the table has such a
+   constraint.
+3. They also do if the user sets this mode.
+4. In all other cases tasks do all the work, which is several times faster.
 
 A setting `in_task` that rule 1 or 2 forbids is an error with the reason: otherwise a pipeline would
 silently run several times slower than its definition says.
@@ -29,7 +29,7 @@ class Plan:
     mode: RunMode
     """`IN_TASK` or `DATAFRAME`, never `AUTO`."""
     reasons: tuple[str, ...]
-    """For the user; at least one."""
+    """The reasons for the user; at least one."""
 
 
 def choose_mode(
@@ -40,14 +40,14 @@ def choose_mode(
     constraints: Sequence[Expectation] = (),
     held: pa.Schema | None = None,
 ) -> Plan:
-    """Choose the mode of this pipeline; `columns` are those of its rows, which rules use.
+    """Return the mode of this pipeline; `columns` are those of its rows, which rules use.
 
     `constraints` are the rules of an existing table, about its columns `held`.
     """
     wanted = definition.pipeline.mode
     needs = _needs_of_spark(definition, has_transform=has_transform, columns=columns)
     if not has_transform:
-        # With the table's columns: those that rows lack are NULL there.
+        # Use the table's columns: those that rows lack are NULL there.
         others = [one for one in columns if held is None or one.name not in held.names]
         whole = pa.schema([*(held or ()), *others])
         needs += tuple(
@@ -75,7 +75,8 @@ def _needs_of_spark(
     definition: PipelineDefinition, *, has_transform: bool, columns: pa.Schema
 ) -> tuple[str, ...]:
     if has_transform:
-        # Its rules apply to the function's rows, whose columns are unknown before it runs.
+        # The definition's rules apply to the function's rows, whose columns are unknown before it
+        # runs.
         return ("rows pass through a function, which needs a DataFrame",)
     return tuple(
         f"only Spark can evaluate expectation '{rule.name}': {rule.sql}"

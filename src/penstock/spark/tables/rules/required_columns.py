@@ -1,7 +1,7 @@
 """Checks the columns of a definition: of its key, rules and function (no IO).
 
-Errors are raised before anything runs, with the existing columns. Rules that only Spark can read
-are not checked here: Spark reports them when the pipeline starts.
+Errors are raised before anything runs, with the existing columns. Rules that only Spark can parse
+are not checked here: Spark reports them at the start of the pipeline.
 """
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from penstock.spark.tables.rules.rule_problems import rule_problem
 
 
 def require_written_schema(definition: PipelineDefinition, *, has_transform: bool) -> None:
-    """A function needs columns that are known before the table exists."""
+    """Raise if the schema is inferred: a function needs known columns before the table exists."""
     if has_transform and definition.value.schema_source is SchemaSource.INFERRED:
         raise DefinitionError(
             "",
@@ -23,7 +23,7 @@ def require_written_schema(definition: PipelineDefinition, *, has_transform: boo
 
 
 def require_key_columns(definition: PipelineDefinition, columns: pa.Schema) -> None:
-    """`DefinitionError` when rows have no such column, so that each would be a reject."""
+    """Raise `DefinitionError` if rows lack a key column: each row would be a reject."""
     if definition.table.mode is not WriteMode.UPSERT:
         return
     for name in definition.table.key:
@@ -37,7 +37,7 @@ def require_key_columns(definition: PipelineDefinition, columns: pa.Schema) -> N
 
 
 def require_readable_rules(definition: PipelineDefinition, columns: pa.Schema | None) -> None:
-    """`DefinitionError` when a rule cannot be evaluated; columns of None are a function's."""
+    """Raise `DefinitionError` if a rule cannot be evaluated; columns of None are a function's."""
     for number, rule in enumerate(definition.expectations):
         problem = rule_problem(rule.sql, columns)
         if problem is not None:
@@ -50,7 +50,7 @@ def require_readable_rules(definition: PipelineDefinition, columns: pa.Schema | 
 
 
 def with_others(asked: pa.Schema, held: pa.Schema) -> pa.Schema:
-    """Return the columns that rules may use: also those of the table that values lack now."""
+    """Return the columns that rules may use, including table columns that values now lack."""
     return pa.schema([*asked, *(one for one in held if one.name not in asked.names)])
 
 

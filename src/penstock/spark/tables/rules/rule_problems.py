@@ -2,8 +2,8 @@
 
 A rule is Spark's SQL, and Spark is not started to check one. DuckDB's parser reads most of it. Aim:
 a rule that Spark accepts is not rejected. So only certain errors are problems: a text that ends too
-early, one that cannot be parsed and has no syntax of Spark alone, a missing column, and a result
-that cannot be a boolean. All other rules are left to Spark.
+early, an unparsable text without Spark's own syntax, a missing column, and a result that cannot be
+a boolean. Spark checks all other rules.
 """
 
 import json
@@ -23,9 +23,9 @@ _SPARKS_OWN: Final = re.compile(
     |\b(?:rlike|regexp|div|ilike|any|all|some|interval|case|cast|over|distinct|escape|within)\b""",
     re.VERBOSE | re.IGNORECASE,
 )
-"""Syntax that Spark may read and another parser does not."""
+"""Syntax that Spark may accept and another parser does not."""
 _TWO_MEANINGS: Final = re.compile(r'["`]')
-"""A text to one, a name to the other."""
+"""A text in one of both, a name in the other."""
 _NAME: Final = re.compile(
     r"(?P<dot>(?<=[A-Za-z0-9_`\])])\.)?\b(?P<name>[A-Za-z_][A-Za-z0-9_]*)\b(?!\s*\()"
 )
@@ -36,14 +36,14 @@ _LIKE_COLUMNS: Final = re.compile(r"(?:current_|local|session_).*|user|default",
 """Functions that are written like columns."""
 _ARITHMETIC: Final = frozenset({"+", "-", "*", "/", "%"})
 _FUNCTIONS: Final = frozenset({"abs", "coalesce", "length", "lower", "upper"})
-"""Functions whose arguments are read as in Spark."""
+"""Functions whose arguments are parsed as in Spark."""
 _COLUMNS_SHOWN_MAX: Final = 12
 
 Node = Mapping[str, Any]
 
 
 def rule_problem(sql: str, columns: pa.Schema | None) -> str | None:
-    """Return why this rule cannot be evaluated for these columns; None when Spark may accept it.
+    """Return the reason why this rule cannot be evaluated; None if Spark may accept it.
 
     Without columns, because a function of the user returns them, only the text is checked.
     """
@@ -72,7 +72,7 @@ def _unfinished(bare: str) -> str | None:
 
 
 def _with_quoted_names(sql: str, columns: pa.Schema) -> str:
-    """The rule with the names of columns in quotes: some are words of DuckDB's, and not of Spark's.
+    """Return the rule with quoted column names: some are keywords of DuckDB, and not of Spark.
 
     A name before a parenthesis is a function's.
     """
@@ -96,7 +96,7 @@ def _with_quoted_names(sql: str, columns: pa.Schema) -> str:
 
 
 def _expression(sql: str) -> Node | None:
-    """The tree of the one condition; None when this parser does not read it as one."""
+    """Return the tree of the one condition; None if this parser does not parse it as one."""
     with new_database() as database:
         query = f"SELECT (\n{sql}\n)"
         found = database.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
@@ -149,9 +149,9 @@ def _no_boolean(expression: Node, columns: pa.Schema) -> str | None:
 
 
 def _parts(node: object) -> Iterator[Node]:
-    """Every part of the tree, wherever the parser has put it.
+    """Return every part of the tree, at any depth.
 
-    Not the arguments of Spark's own functions: `HOUR` in `timestampdiff(HOUR, a, b)` is not a
+    Arguments of Spark's own functions are left out: `HOUR` in `timestampdiff(HOUR, a, b)` is not a
     column.
     """
     if isinstance(node, Mapping):

@@ -1,4 +1,4 @@
-"""Evaluates rules inside a task, over Arrow, by DuckDB; and decides for which rules it can.
+"""Evaluates rules inside a task, over Arrow, by DuckDB; and decides whether it can.
 
 Guarantees: a rule that `is_in_task` accepts has the same result here as in Spark, see
 `rules.translation`: DuckDB evaluates a translation, not the rule. A rule that cannot be
@@ -36,7 +36,7 @@ class ExpectationSqlError(SparkQueryError):
 
 
 def is_in_task(sql: str, schema: pa.Schema) -> bool:
-    """Whether this rule can be evaluated in a task over these columns, as Spark would."""
+    """Return whether a task can evaluate this rule over these columns, as Spark would."""
     with new_database() as database:
         try:
             _prepare(database, [sql])
@@ -51,7 +51,7 @@ class ExpectationEvaluator:
 
     def __init__(self, expectations: Sequence[Expectation]) -> None:
         self._expectations = tuple(expectations)
-        # Opening one takes longer than a small batch.
+        # Opening a database needs more time than a small batch.
         self._database = new_database() if self._expectations else None
         if self._database is not None:
             _prepare(self._database, [rule.sql for rule in self._expectations])
@@ -59,7 +59,7 @@ class ExpectationEvaluator:
         self._rules: list[str] = []
 
     def evaluate(self, rows: pa.RecordBatch) -> Outcome:
-        """Evaluate the rules over these rows."""
+        """Return the outcome of the rules for these rows."""
         if self._database is None:
             return Outcome({}, None)
         if self._columns is None or not self._columns.equals(rows.schema):
@@ -83,8 +83,8 @@ class ExpectationEvaluator:
                 reason = f"only Spark can evaluate {rule.sql!r} over the columns {names}"
                 raise _refused(rule.name, reason) from None
         if any(TRY in one for one in found):
-            # The first would take `a + 1 < 0` for `a < -1`, which never overflows; the second moves
-            # the common part of two rules out of both, where nothing catches its errors.
+            # The first would change `a + 1 < 0` to `a < -1`, which never overflows; the second
+            # moves the common part of two rules out of both, where nothing catches its errors.
             off = "expression_rewriter,common_subexpressions"
             database.execute(f"SET disabled_optimizers = '{off}'")
         return found
@@ -112,7 +112,7 @@ def _prepare(database: duckdb.DuckDBPyConnection, rules: Sequence[str]) -> None:
 def _letters(
     change: Callable[[str], str], quick: Callable[[pa.ChunkedArray], pa.ChunkedArray]
 ) -> Callable[[pa.ChunkedArray], pa.ChunkedArray]:
-    """Capital or small letters as Unicode has them, where one may become two: ß is SS."""
+    """Return capital or small letters by Unicode, where one may become two: ß is SS."""
 
     def changed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
         if pc.all(pc.string_is_ascii(texts), min_count=0).as_py():

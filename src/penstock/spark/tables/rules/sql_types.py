@@ -4,7 +4,7 @@ Guarantees: `comparison`, `arithmetic` and `common` return DuckDB's SQL with the
 ANSI mode for operands of these types, or raise `NotTheSameError` when no SQL has the same result
 for every value. DuckDB's own conversions are not used: every operand is cast to Spark's type.
 
-Types are Arrow's, as the columns of rows have them; `pa.null()` is that of NULL.
+Types are Arrow's, as in the columns of rows; `pa.null()` is the type of NULL.
 """
 
 import re
@@ -16,19 +16,20 @@ from typing import Final
 import pyarrow as pa
 
 DIGITS_MAX: Final = 38
-"""Of a decimal; both round longer ones, each in its own way."""
+"""The maximum digits of a decimal; both round longer ones, each in its own way."""
 EXACT_DIGITS_MAX: Final = 15
-"""Of a decimal that becomes a double: with more, DuckDB's is not always the nearest one."""
+"""The maximum digits of a decimal cast to a double: with more, DuckDB's is not always the
+nearest."""
 _INTEGERS: Final = {
     pa.int8(): ("TINYINT", 3),
     pa.int16(): ("SMALLINT", 5),
     pa.int32(): ("INTEGER", 10),
     pa.int64(): ("BIGINT", 20),
 }
-"""By width: the name, and how many digits Spark gives it as a decimal."""
+"""By width: the name, and its number of digits as a decimal in Spark."""
 _PLAIN: Final = (pa.string(), pa.bool_(), pa.date32(), pa.binary())
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2}:[0-9]{2}:[0-9]{2}Z?)?")
-"""Texts that both read as the same time; there are more that each reads in its own way."""
+"""Texts that both parse to the same time; others are parsed differently."""
 
 
 class NotTheSameError(Exception):
@@ -37,21 +38,21 @@ class NotTheSameError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """An expression of DuckDB's, and the type that it has in Spark.
+    """An expression of DuckDB's, and its type in Spark.
 
-    A float is a double here, of the same value: Spark compares most things with it as doubles.
+    A float is a double here, of the same value: Spark compares most types with it as doubles.
     """
 
     sql: str
     type: pa.DataType
     may_fail: bool = False
-    """Whether there are values for which it cannot be evaluated."""
+    """Whether some values cannot be evaluated."""
     text: str | None = None
-    """Of a text that is written in the rule."""
+    """The text of a literal in the rule."""
 
 
 def comparison(left: Typed, operator: str, right: Typed) -> Typed:
-    """Two values compared."""
+    """Return the comparison of two values."""
     for one, other in ((left, right), (right, left)):
         if other.text is not None and _is_time(one.type):
             timed = _time_of(other.text, one.type)
@@ -65,7 +66,7 @@ def comparison(left: Typed, operator: str, right: Typed) -> Typed:
 
 
 def arithmetic(left: Typed, operator: str, right: Typed) -> Typed:
-    """A sum, a difference or a product."""
+    """Return a sum, a difference or a product."""
     if not (_is_number(left.type) and _is_number(right.type)):
         raise NotTheSameError
     kind = common([left.type, right.type])
@@ -79,7 +80,7 @@ def arithmetic(left: Typed, operator: str, right: Typed) -> Typed:
 
 
 def negative(value: Typed) -> Typed:
-    """The number with the other sign."""
+    """Return the number with the other sign."""
     if value.type in _INTEGERS:
         zero = Typed(f"CAST(0 AS {name_of(value.type)})", value.type)
         return arithmetic(zero, "-", value)
@@ -89,7 +90,7 @@ def negative(value: Typed) -> Typed:
 
 
 def absolute(value: Typed) -> Typed:
-    """The number without its sign."""
+    """Return the number without its sign."""
     if not _is_number(value.type):
         raise NotTheSameError
     may_fail = value.may_fail or value.type in _INTEGERS
@@ -119,14 +120,14 @@ def common(kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 
 def cast(value: Typed, kind: pa.DataType) -> str:
-    """The value as one of this type, which `common` has found."""
+    """Return the value cast to this type, which `common` has found."""
     if value.type == kind or pa.types.is_null(value.type) or pa.types.is_float32(kind):
         return value.sql
     return f"CAST({value.sql} AS {name_of(kind)})"
 
 
 def name_of(kind: pa.DataType) -> str:
-    """The type in DuckDB."""
+    """Return the type in DuckDB."""
     if kind in _INTEGERS:
         return _INTEGERS[kind][0]
     if pa.types.is_decimal(kind):
@@ -136,7 +137,7 @@ def name_of(kind: pa.DataType) -> str:
 
 
 def _decimals(left: Typed, operator: str, right: Typed) -> Typed:
-    """With all digits that the result can have, as Spark does it."""
+    """Return the operation with all digits that the result can have, as in Spark."""
     (left_digits, left_scale), (right_digits, right_scale) = map(_digits, (left.type, right.type))
     if operator == "*":
         kind = _decimal(left_digits + right_digits + 1, left_scale + right_scale)
@@ -154,7 +155,7 @@ def _decimals(left: Typed, operator: str, right: Typed) -> Typed:
 
 
 def _digits(kind: pa.DataType) -> tuple[int, int]:
-    """Digits of a number, and how many of them are after the point."""
+    """Return the digits of a number, and the number of digits after the point."""
     if kind in _INTEGERS:
         return _INTEGERS[kind][1], 0
     return kind.precision, kind.scale
@@ -176,7 +177,7 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _time_of(text: str, kind: pa.DataType) -> str:
-    """A text as a time of UTC."""
+    """Return a text as a time of UTC."""
     is_date = pa.types.is_date32(kind)
     try:
         found = datetime.fromisoformat(text.removesuffix("Z"))

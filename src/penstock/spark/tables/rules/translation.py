@@ -1,15 +1,15 @@
-"""Rules of Spark's SQL as DuckDB's, for those that are the same in both (no IO but the parser).
+"""Translates rules from Spark's SQL to DuckDB's, if both agree (no IO but the parser).
 
-Guarantees: the result of `translated` is, for every row, that of Spark in ANSI mode and in UTC,
-NULL where that cannot be evaluated; a test compares both at the extremes of every type. A rule for
-which that is not certain has no translation, and Spark evaluates it.
+Guarantees: for every row, the result of `translated` is that of Spark in ANSI mode and in UTC, and
+NULL if Spark cannot evaluate the rule. A test compares both at the extremes of every type. A rule
+without this certainty has no translation, and Spark evaluates it.
 
-Read are columns and fields of structs, numbers, texts, true, false and NULL; comparisons, AND, OR,
-NOT, BETWEEN, IN with a list of literals, IS NULL, LIKE with a literal; `+`, `-` and `*`; and the
-functions of `FUNCTIONS`. Times and dates are compared with each other, and with texts such as
-'2026-01-31' or '2026-01-31 07:00:00', in UTC. Not read: division (DuckDB has other types for it),
-casts, regular expressions, double quotes (a name here, a text in Spark), backslashes (escapes in
-Spark), texts where numbers are wanted, and everything that reads more than the row.
+Supported are columns and fields of structs, numbers, texts, true, false and NULL; comparisons, AND,
+OR, NOT, BETWEEN, IN with a list of literals, IS NULL, LIKE with a literal; `+`, `-` and `*`; and
+the functions of `FUNCTIONS`. Times and dates are compared with each other, and with texts such as
+'2026-01-31' or '2026-01-31 07:00:00', in UTC. Not supported: division (DuckDB has other types for
+it), casts, regular expressions, double quotes (a name here, a text in Spark), backslashes (escapes
+in Spark), texts in place of numbers, and everything that reads more than the row.
 """
 
 import json
@@ -35,9 +35,9 @@ from penstock.spark.tables.rules.sql_types import (
 
 FUNCTIONS: Final = frozenset({"abs", "coalesce", "length", "lower", "upper"})
 LOWER, UPPER = "spark_lower", "spark_upper"
-"""Functions to add to the database: its own map one letter to one letter only."""
+"""Functions to add to the database: its own functions map one letter to one letter only."""
 TRY: Final = "TRY"
-"""DuckDB's own: NULL for a row whose value cannot be computed."""
+"""DuckDB's own function: NULL for a row whose value cannot be computed."""
 _COMPARISONS: Final = {
     "COMPARE_EQUAL": "=",
     "COMPARE_NOTEQUAL": "<>",
@@ -48,15 +48,15 @@ _COMPARISONS: Final = {
 }
 _LITERAL_DIGITS_MAX: Final = 18
 _NUMBER: Final = re.compile(r"-?[0-9]+(?:\.([0-9]+))?([eE][+-]?[0-9]+)?")
-"""As both write it."""
+"""A number in the syntax of both."""
 _TEXT: Final = re.compile(r"'(?:[^'\\]|'')*'")
 _ODD: Final = re.compile(r"""["`\\$]|[A-Za-z0-9_]'""")
-"""Quotes and texts that both read differently, such as "a", E'a' and $$a$$."""
+"""Quotes and texts that both parse differently, such as "a", E'a' and $$a$$."""
 Node = Mapping[str, Any]
 
 
 def translated(database: duckdb.DuckDBPyConnection, sql: str, columns: pa.Schema) -> str:
-    """The rule as an expression of DuckDB's, or `NotTheSameError`."""
+    """Return the rule as an expression of DuckDB's, or raise `NotTheSameError`."""
     if _ODD.search(_TEXT.sub("''", sql)):
         raise NotTheSameError
     parsed = database.execute("SELECT json_serialize_sql(?)", [f"SELECT (\n{sql}\n)"]).fetchall()
@@ -68,7 +68,7 @@ def translated(database: duckdb.DuckDBPyConnection, sql: str, columns: pa.Schema
 
 
 class _Translation:
-    """Of one rule: by the kind of each part."""
+    """The translation of one rule, by the kind of each part."""
 
     def __init__(self, columns: pa.Schema) -> None:
         self._columns = columns
@@ -99,7 +99,7 @@ class _Translation:
         return translate(part)
 
     def _column(self, part: Node) -> Typed:
-        """A column or a field of structs in it; names have no case, as in Spark."""
+        """Return a column or a field of structs in it; names have no case, as in Spark."""
         first, *rest = part["column_names"]
         field = _named(list(self._columns), first)
         sql = _quoted(field.name)
@@ -143,7 +143,7 @@ class _Translation:
         return Typed(f"({cast(value, kind)} IN ({listed}))", pa.bool_(), value.may_fail)
 
     def _between(self, part: Node) -> Typed:
-        """Two comparisons, each with its own type, as Spark reads it."""
+        """Return two comparisons, each with its own type, as in Spark."""
         value, lower, upper = (self.of(part[name]) for name in ("input", "lower", "upper"))
         return _and(comparison(value, "<=", upper), comparison(value, ">=", lower))
 
@@ -152,7 +152,7 @@ class _Translation:
             raise NotTheSameError
         name = part["function_name"].lower()
         if not part["is_operator"] and name not in FUNCTIONS:
-            raise NotTheSameError  # before its arguments: some that look like columns are not
+            raise NotTheSameError  # before its arguments: some only look like columns
         values = [self.of(one["expression"]) for one in part["arguments"]]
         if part["is_operator"]:
             return _operator(name, values)
@@ -174,7 +174,7 @@ def _operator(name: str, values: Sequence[Typed]) -> Typed:
         return arithmetic(values[0], name, values[1])
     if name == "-" and len(values) == 1:
         return negative(values[0])
-    if name in {"~~", "!~~"}:  # LIKE, as the parser calls it
+    if name in {"~~", "!~~"}:  # LIKE, in the parser's name
         value, pattern = values
         if value.type != pa.string() or pattern.text is None:
             raise NotTheSameError
@@ -197,7 +197,7 @@ def _literal(part: Node) -> Typed:
 
 
 def _number(text: str) -> Typed:
-    """Return the number with Spark's type for it, whatever the other operand is."""
+    """Return the number with Spark's type, whatever the other operand is."""
     found = _NUMBER.fullmatch(text)
     digits = len(text.removeprefix("-").replace(".", ""))
     if found is None or (found[2] is None and digits > _LITERAL_DIGITS_MAX):
@@ -228,7 +228,7 @@ def _and(right: Typed, left: Typed) -> Typed:
     sql = f"({left.sql} AND {right.sql})"
     if not right.may_fail:
         return Typed(sql, pa.bool_(), left.may_fail)
-    # Spark does not evaluate the right side when the left one decides.
+    # Spark does not evaluate the right side if the left one decides.
     return Typed(f"(CASE WHEN NOT {left.sql} THEN false ELSE {sql} END)", pa.bool_(), may_fail=True)
 
 
@@ -255,7 +255,7 @@ def _text(text: str) -> str:
 
 
 def _only_expression(tree: Node) -> Node:
-    """The one expression, if the text is one and nothing else was smuggled around it."""
+    """Return the expression, if the text is exactly one expression."""
     statements = tree.get("statements", [])
     if tree.get("error") or len(statements) != 1:
         raise NotTheSameError

@@ -1,8 +1,9 @@
-"""Writes records into the table that are before the first offset of its pipeline.
+"""Writes records from before the first offset of a pipeline into its table.
 
-Guarantees: the records of a backfill are in the table once, beside those of the pipeline; it stops
-where the pipeline began. Its name is derived from its start and its end, so that an interrupted
-backfill continues when it is started again with the same arguments. The pipeline may run meanwhile.
+Guarantees: the records of a backfill are in the table once, in addition to those of the pipeline;
+it stops at the pipeline's start. Its name is derived from its start and its end, so that an
+interrupted backfill continues when it is started again with the same arguments. The pipeline may
+run at the same time.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading,
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
 
 PORTION_OFFSETS: Final = 2_000_000
-"""Offsets of one commit, of all partitions together."""
+"""The number of offsets in one commit, of all partitions together."""
 
 
 class BackfillRefusedError(SparkQueryError):
@@ -44,19 +45,19 @@ class BackfillDone:
     """The result of a backfill."""
 
     pipeline: str
-    """Its name in the table's notes."""
+    """The backfill's name in the table's notes."""
     commits: int = 0
     records: int = 0
     rows: int = 0
     rejects: int = 0
     portions: int = 0
-    """The number of its commits in all."""
+    """The total number of its commits."""
     is_absorbed: bool = False
-    """It ends where its pipeline begins, so the pipeline holds its offsets from now on."""
+    """Whether it ends at its pipeline's start, so that the pipeline now has its offsets."""
 
 
 Told = Callable[[BackfillDone], None]
-"""Called after each commit with the result so far."""
+"""A function that is called after each commit with the result so far."""
 
 
 def backfill(
@@ -69,7 +70,7 @@ def backfill(
     portion_offsets: int = PORTION_OFFSETS,
     told: Told = lambda _done: None,
 ) -> BackfillDone:
-    """Write the records between these: `earliest`, `latest`, a time in ms, or offsets as JSON."""
+    """Write the records in a range: `earliest`, `latest`, a time in ms, or offsets as JSON."""
     require_possible(definition, start, end)
     reading = open_reading(definition)
     try:
@@ -107,7 +108,7 @@ def portions(
     held: Mapping[TopicPartition, int],
     portion_offsets: int,
 ) -> list[dict[TopicPartition, tuple[int, int]]]:
-    """Split the wanted offsets into commits; all partitions progress side by side."""
+    """Split the offsets into commits; all partitions progress in parallel."""
     left = {
         at: (max(begin, held.get(at, begin)), end)
         for at, (begin, end) in wanted.items()
@@ -185,7 +186,7 @@ def _wanted(
     prepared: Prepared,
     words: tuple[str, str],
 ) -> tuple[dict[TopicPartition, tuple[int, int]], StreamOffset]:
-    """Return the wanted range of each partition, up to where the pipeline began."""
+    """Return the range of each partition, up to the pipeline's start."""
     pipeline = definition.pipeline.name
     note = prepared.rows.load().notes.get(pipeline)
     if note is None or not note.held:
@@ -222,7 +223,7 @@ def _require_nobodys(
     wanted: Mapping[TopicPartition, tuple[int, int]],
     latest: StreamOffset,
 ) -> None:
-    """Raise if another pipeline holds them, before the table is acquired or written."""
+    """Raise if another pipeline has these offsets, before the table is acquired or written."""
     for whole in portions(wanted, state.positions_of(name), sys.maxsize):
         stop = held_by_others(state, name, _ranges(whole, latest))
         if stop is not None:

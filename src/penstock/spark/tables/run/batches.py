@@ -1,7 +1,7 @@
 """`BatchDriver`: commits the records of a batch to both tables, each record once.
 
-The content of the tables decides the steps. If they hold all rows, nothing is done. If they hold a
-part, the rest is written again and committed. If the rows must not be committed, that is raised
+The content of the tables decides the steps. If they have all rows, nothing is done. If they have a
+part, the rest is written again and committed. If the rows must not be committed, an error is raised
 before any commit. Otherwise the rejects are committed, by `commit.rejects`, and then the rows, by
 `commit`.
 """
@@ -26,10 +26,10 @@ from penstock.spark.tables.values.empty_columns import newly_emptied
 
 LOGGER: Final = logging.getLogger(__name__)
 ATTEMPTS_MAX: Final = 10
-"""How often a batch is written again because the table has changed meanwhile."""
+"""How often a batch is written again because the table has changed in the meantime."""
 
 TAKES_MAX: Final = 5
-"""How often two tables are acquired when another driver acquires them at the same time."""
+"""How often both tables are acquired if another driver acquires them at the same time."""
 
 Write = Callable[[BatchRanges], BatchReport]
 
@@ -37,11 +37,11 @@ Write = Callable[[BatchRanges], BatchReport]
 def take_both(
     rejects: TableCommitter, rows: TableCommitter, starting: BatchRanges | None = None
 ) -> StreamOffset | None:
-    """Become the owner of both tables; return where to continue without a checkpoint.
+    """Become the owner of both tables; return the start of a query without a checkpoint.
 
-    The rejects' table is acquired first and checked once more at the end: its last owner must be
-    the last owner of the rows' table too. Two drivers that start at once may own one each; then
-    both are acquired again.
+    The rejects' table is acquired first and checked again at the end: its last owner must be the
+    last owner of the rows' table too. Two drivers that start at the same time may own one each;
+    then both tables are acquired again.
     """
     for _ in range(TAKES_MAX):
         rejects.take(starting)
@@ -70,10 +70,10 @@ class BatchDriver:
         allows_gaps: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        """`write` writes files of offsets again, when those of a batch cannot be used.
+        """Create the driver; `write` writes files again if those of a batch cannot be used.
 
-        `renew` is called first when the table has other columns than they were written for.
-        `rejects_of` is the pipeline that rejects name, if it is not the one that commits.
+        `renew` is called first if the files have other columns than the table. `rejects_of` is the
+        pipeline in the rejects, if it is not the one that commits.
         """
         self.rows = rows
         self.rejects = rejects
@@ -84,7 +84,7 @@ class BatchDriver:
         self._clock = clock or SystemClock()
 
     def bring(self, report: BatchReport) -> BatchReport | None:
-        """Commit the batch; return the committed part, None when the table held all of it."""
+        """Commit the batch; return the committed part, None if the table had all of it."""
         for _ in range(ATTEMPTS_MAX):
             left = self._open_part(report)
             if left is None:
@@ -141,9 +141,9 @@ class BatchDriver:
             raise
 
     def _open_part(self, report: BatchReport) -> BatchRanges | None:
-        """Return the part of the batch that is not in the table; None when all is.
+        """Return the part of the batch that is not in the table; None if all is.
 
-        A reason to stop is raised here, before rejects are committed; the state may be an old one,
+        A reason to stop is raised here, before rejects are committed. The state may be an old one,
         so the table is read first.
         """
         offer = self._offer(self.rows, report)

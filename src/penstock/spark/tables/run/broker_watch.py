@@ -1,4 +1,4 @@
-"""Checks beside a running pipeline whether a broker responds, and the lag of the table.
+"""Checks during a run whether a broker responds, and the lag of the table.
 
 Spark waits silently while no broker responds, and reports a lag only with a batch. So a thread with
 its own connection checks every few seconds, with a timeout. The result is only displayed: it never
@@ -26,18 +26,18 @@ class BrokerListener(Protocol):
     """Receives the results, in a separate thread."""
 
     def broker_seen(self, lags: Mapping[str, int]) -> None:
-        """A broker responds; `lags`: offsets by topic that are not in the table yet."""
+        """Handle a responding broker; `lags`: offsets by topic that are not in the table yet."""
 
     def broker_away(self, problem: str) -> None:
-        """No broker responds."""
+        """Handle the state that no broker responds."""
 
 
 def look(ask: Callable[[], Mapping[str, int]], listener: BrokerListener) -> None:
-    """Check once."""
+    """Check once, and report to the listener."""
     try:
         lags = ask()
     except (PenstockError, OSError) as error:
-        # Of several addresses the first is enough for a line that is rewritten.
+        # The first of several addresses is enough for a line that is rewritten.
         listener.broker_away(str(error).partition(".; ")[0].rstrip("."))
     else:
         listener.broker_seen(lags)

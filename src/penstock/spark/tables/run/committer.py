@@ -1,4 +1,4 @@
-"""Carries out the steps of `commit.steps` on a table: the driver's one way to commit.
+"""Carries out the steps of `commit.steps` on a table: the driver's only way to commit.
 
 Guarantees that a batch is in the table once when `commit` returns, despite other committers and
 lost responses. It keeps the table's state after its last commit, so that the next one reads nothing
@@ -61,7 +61,7 @@ class _Batch:
 
 
 class TableCommitter:
-    """One driver's hold on one table."""
+    """One driver's ownership of one table."""
 
     def __init__(
         self, table: Table, pipeline: str, run: str, *, sleep_s: Callable[[float], None] = sleep
@@ -75,7 +75,7 @@ class TableCommitter:
 
     @property
     def driver(self) -> Driver:
-        """The driver, once the table is acquired."""
+        """The driver, after the table is acquired."""
         assert self._driver is not None, "take the table first"
         return self._driver
 
@@ -86,9 +86,9 @@ class TableCommitter:
         return self._state
 
     def take(self, starting: BatchRanges | None = None) -> StreamOffset | None:
-        """Become the owner; return where to continue without a checkpoint.
+        """Become the owner; return the start of a query without a checkpoint.
 
-        Raises `CommitStoppedError` when this pipeline cannot own the table.
+        Raises `CommitStoppedError` if this pipeline cannot own the table.
         """
         taken = self._carry_out(take_table(self._pipeline, self._run, starting), _Batch())
         if isinstance(taken, Stop):
@@ -103,13 +103,13 @@ class TableCommitter:
         return note is not None and note.run == self._run
 
     def fenced(self) -> CommitStoppedError:
-        """Return the error to raise when it is not."""
+        """Return the error for a driver that is no longer the owner."""
         note = self.state.notes.get(self._pipeline)
         epoch, owner = (0, "nobody") if note is None else (note.epoch, note.run)
         return commit_stops.fenced(self._pipeline, self.driver.epoch, epoch, owner).error()
 
     def resume(self) -> StreamOffset | None:
-        """Return where a query without a checkpoint continues."""
+        """Return the start of a query without a checkpoint."""
         return resume_positions(self.state, self._pipeline)
 
     def commit(
@@ -123,9 +123,9 @@ class TableCommitter:
     ) -> Committed | Skip | Trim:
         """Commit the batch to the table exactly once: its files, or its changes as an upsert.
 
-        `Skip`: the table holds it, and these files are not used. `Trim`: the table holds a part,
-        and these files are not used; write the rest and offer that. `CommitStoppedError`: nothing
-        was committed, and the user must act. Files of changes are removed when the result is known.
+        `Skip`: the table has the batch, and these files are not used. `Trim`: the table has a part,
+        and these files are not used; write and offer the rest. `CommitStoppedError`: nothing was
+        committed, and the user must act. Files of changes are deleted when the result is known.
         """
         assert offer.driver == self.driver, "an offer of another driver"
         assert changes is None or not files, "a batch is appended, or its changes are"

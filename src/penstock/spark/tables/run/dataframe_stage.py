@@ -1,17 +1,17 @@
-"""Rows that pass through Spark SQL: from staged files to the table's.
+"""Passes rows through Spark SQL: from staged files to files of the table.
 
-The tasks of a batch have parsed its records and staged them as Parquet beside the table; bad ones
-are in files of rejects already. Here Spark reads the staged files, the user's function and the
-rules are applied, and the result is written into files of the table. The staged files are removed.
+The tasks of a batch have parsed its records and staged them as Parquet beside the table; bad
+records are already in files of rejects. Here Spark reads the staged files, applies the user's
+function and the rules, and writes the result into files of the table. The staged files are deleted.
 
-So the function sees a batch as a DataFrame, as in `foreachBatch`: with the columns of the value and
+So the function gets a batch as a DataFrame, as in `foreachBatch`: with the columns of the value and
 `_kafka`, a struct with topic, partition, offset, timestamp, key and headers of the record, or its
 flat columns; and `_value` with the bytes of the record. It may be evaluated more than once; the
 result is the same each time if the function is deterministic. A record for which it returns no row
 is not in the table.
 
-Rows that a rule quarantines need the record that they came from: a function that drops those
-columns cannot have such rules, which is an error.
+Rows that a rule quarantines need their record. If a function drops the record's columns, such rules
+are an error.
 """
 
 import pickle
@@ -76,16 +76,16 @@ Place = tuple[str, int, int]
 
 _ROWS_MAX: Final = 16_384
 _BATCH_BYTES: Final = 64 * 2**20
-"""Of rows that are passed to Python at once: as a number of rows, from their mean size."""
+"""The maximum size of rows passed to Python together: as a number of rows, from their mean size."""
 
 
 class RowRefusedError(SparkQueryError):
-    """A row cannot be in the table, and there is no record for a reject."""
+    """A row does not fit into the table, and there is no record for a reject."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageOrder:
-    """The order for the tasks that write."""
+    """The input of the tasks that write."""
 
     rows: FileLayout
     rejects: FileLayout
@@ -127,7 +127,7 @@ class DataFrameStage:
         self._transform = transform
         self._rows_schema = plans.table_schema()
         self._rules = definition.expectations
-        """Rules that Spark is known to accept: the definition's were checked at the start."""
+        """Rules that Spark accepts, checked before: the definition's were checked at the start."""
 
     def write(self, staged: BatchReport) -> BatchReport:
         """Return the batch to commit."""
@@ -177,7 +177,7 @@ def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
 def table_columns(
     result: DataFrame, definition: PipelineDefinition, rules: Sequence[Expectation]
 ) -> list[str]:
-    """The columns of the result that are the table's; `rules` are those of the table too."""
+    """Return the result's columns that are the table's; `rules` include those of the table."""
     form = definition.table.metadata
     has_quarantine = is_quarantining(rules)
     names = record_columns(form).names
@@ -197,7 +197,7 @@ def table_columns(
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The columns of a DataFrame, as Arrow has them."""
+    """Return the columns of a DataFrame as Arrow's."""
     return to_arrow_schema(frame.schema, timezone="UTC")
 
 
@@ -232,8 +232,8 @@ def _run(
 def _handing_over(row_bytes: float) -> dict[str, str]:
     """Return the settings for passing rows to Python.
 
-    With a limit of bytes Spark measures a batch after each row of it, which takes most of the time
-    when rows have lists; at this value it does not measure.
+    With a limit of bytes Spark measures a batch after each of its rows, which needs most of the
+    time if rows have lists. With this value Spark does not measure.
     """
     rows_max = max(1, min(_ROWS_MAX, int(_BATCH_BYTES / max(row_bytes, 1.0))))
     return {
@@ -243,7 +243,7 @@ def _handing_over(row_bytes: float) -> dict[str, str]:
 
 
 def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """In a task: rows in, files out, and one report."""
+    """Write rows to files in a task, and return one report."""
     label = f"rows-{uuid4().hex[:8]}"
     count, reject_count = 0, 0
     broken: Counter[str] = Counter()
@@ -300,15 +300,15 @@ def judged(
     bad = sorted([*whole.rejects, *quarantined], key=lambda one: one.row)
     if order.key:
         kept = as_changes(kept, records_of(kept, order.metadata), deleted=False)
-    # Before partitions are found: Spark's times are in the zone of its session, and the day of a
-    # partition is UTC's.
+    # Convert before partitions are computed: Spark's times are in the zone of its session, and the
+    # day of a partition is UTC's.
     return fit(kept, plain_schema(order.rows.schema)), bad, outcome
 
 
 def first_of_each(
     records: pa.RecordBatch, bad: Sequence[Reject], rejected: set[Place]
 ) -> list[Reject]:
-    """Return one reject for a record, for which a function may have returned several rows.
+    """Return one reject for a record; a function may have returned several rows for it.
 
     `rejected`: the records that have one; the new ones are added to it.
     """

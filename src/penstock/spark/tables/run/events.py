@@ -14,29 +14,29 @@ class BatchDone:
 
     batch_id: int
     records: int
-    """Records that were read; rows, rejects and dropped rows together."""
+    """The number of records that were read: rows, rejects and dropped rows together."""
     rows: int
     rejects: int
     expectations: Mapping[str, int]
-    """Rows that broke a rule, by its name."""
+    """The number of rows that broke a rule, by its name."""
     files: int
-    """Data files of the commit."""
+    """The number of data files in the commit."""
     file_bytes: int
     commit_ms: float
-    """Both tables; without reading and writing rows."""
+    """The time for both tables, without reading and writing rows."""
     duration_ms: float
-    """From the start of the batch to its commit."""
+    """The time from the start of the batch to its commit."""
     newest_timestamp_ms: int | None
-    """Of the newest record of the batch; None when it has none."""
+    """The timestamp of the newest record of the batch; None without one."""
     committed_at_ms: int
     lags: Mapping[str, int] = field(default_factory=dict)
-    """Available offsets by topic that were not in the batch."""
+    """The number of available offsets by topic that were not in the batch."""
     was_skipped: bool = False
-    """The table held the whole batch since an earlier attempt."""
+    """Whether the whole batch was in the table since an earlier attempt."""
 
     @property
     def freshness_ms(self) -> int | None:
-        """How old the newest record was when it could be read in the table."""
+        """The age of the newest record at its commit."""
         if self.newest_timestamp_ms is None:
             return None
         return max(0, self.committed_at_ms - self.newest_timestamp_ms)
@@ -44,23 +44,23 @@ class BatchDone:
 
 @dataclass(frozen=True, slots=True)
 class CareDone:
-    """The table was maintained."""
+    """A finished maintenance of the table."""
 
     compacted_files: int
-    """Files that were merged ..."""
+    """The number of files that were merged ..."""
     written_files: int
-    """... into these."""
+    """... into this number of files."""
     expired_snapshots: int
     removed_orphans: int
     live_files: int
     live_bytes: int
     oldest_snapshot_ms: int | None
-    """When the oldest state that can still be read was committed."""
+    """The commit time of the oldest readable state."""
     duration_ms: float
     problem: str = ""
-    """The error of this time; the maintenance is tried again."""
+    """The error of this time; the maintenance is retried."""
     table: str = ""
-    """Its name: of the rows, or of the rejects."""
+    """The table's name: of the rows, or of the rejects."""
 
     @property
     def is_idle(self) -> bool:
@@ -73,17 +73,17 @@ class Observer(Protocol):
     """Receives the events."""
 
     def batch_done(self, event: BatchDone) -> None:
-        """After each batch."""
+        """Handle the end of a batch."""
 
     def care_done(self, event: CareDone) -> None:
-        """After each maintenance of the table."""
+        """Handle the end of a maintenance of the table."""
 
 
 class NoObserver:
     """Ignores all events."""
 
     def batch_done(self, event: BatchDone) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def care_done(self, event: CareDone) -> None:
-        """Nothing."""
+        """Do nothing."""

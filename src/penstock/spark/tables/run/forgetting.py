@@ -1,10 +1,10 @@
-"""Lets a table forget a pipeline: its entry is free again, and its rows do not change.
+"""Makes a table forget a pipeline: its entry is free again, and its rows do not change.
 
-Guarantees: a commit here is conditional as every other one, and is decided again when the table has
-changed; a driver of the pipeline that still runs is stopped by its next commit. A finished backfill
-is forgotten only after its pipeline holds its offsets (`absorb`), so that they are not written a
-second time; a crash in between leaves both, and the next backfill with the same arguments completes
-it. It needs no Spark session.
+Guarantees: a commit here is conditional like every other one, and is decided again if the table has
+changed. A running driver of the pipeline stops at its next commit. A finished backfill is forgotten
+only after its pipeline has its offsets (`absorb`), so that they are not written a second time. A
+crash in between leaves both, and the next backfill with the same arguments completes the step. It
+needs no Spark session.
 """
 
 from collections.abc import Callable
@@ -24,18 +24,18 @@ ATTEMPTS_MAX: Final = 20
 
 
 class UnknownPipelineError(SparkQueryError):
-    """The table records no pipeline of this name."""
+    """The table has no pipeline of this name."""
 
 
 class RestlessTableError(SparkQueryError):
-    """Every attempt met another commit."""
+    """Every attempt conflicted with another commit."""
 
 
 def forget_pipeline(definition: PipelineDefinition, name: str) -> tuple[str, ...]:
-    """Let both tables of a definition forget a pipeline or backfill; return their names.
+    """Make both tables of a definition forget a pipeline or backfill; return their names.
 
     The table of bad records is last: after a crash in between, no pipeline holds the rows. In the
-    other order the pipeline would continue.
+    opposite order the pipeline would continue.
     """
     settings = definition.table
     done = []
@@ -54,7 +54,7 @@ def forget_pipeline(definition: PipelineDefinition, name: str) -> tuple[str, ...
 
 
 def absorb_backfill(rows: Table, rejects: Table, pipeline: str, backfill: str) -> bool:
-    """Make a finished backfill part of its pipeline, where it ends at the pipeline's beginning."""
+    """Add a finished backfill to its pipeline, if it ends at the pipeline's beginning."""
     state = rows.load()
     if absorb(state, pipeline, backfill) is None:
         return False

@@ -1,7 +1,7 @@
-"""Runs a pipeline's tasks on Spark for given offsets, outside of the stream.
+"""Runs a pipeline's tasks on Spark for chosen offsets, outside of the stream.
 
-A stream's batch is written by the stream's own tasks. This is for all other batches: those written
-again with more columns or fewer offsets, rows that pass through Spark SQL, and records before a
+The stream's own tasks write a stream's batch. This module is for all other batches: repeated
+batches with more columns or fewer offsets, rows that pass through Spark SQL, and records before a
 pipeline's first offset.
 """
 
@@ -25,7 +25,7 @@ def run_ranges(
     ranges: BatchRanges,
     plan: TaskPlan,
 ) -> list[TaskReport]:
-    """Write files of these offsets; a report for each task."""
+    """Write files of these offsets; return a report for each task."""
     wanted = {one.at: one for one in ranges.ranges}
     whole = [OffsetRange(one.at, one.start_offset, one.end_offset) for one in ranges.ranges]
     packed = pack_plan(plan)
@@ -43,11 +43,11 @@ def run_ranges(
 def run_orders(
     spark: SparkSession, settings: TaskSettings, orders: Sequence[TaskOrder]
 ) -> list[TaskReport]:
-    """Run these tasks; a report for each."""
+    """Run these tasks; return a report for each."""
     assert len(orders) <= TASKS_MAX, "whoever asks for very much asks in portions"
     if not orders:
         return []
-    # An RDD, because the tasks are known and nothing has to be planned.
+    # Use an RDD, because the tasks are known and nothing has to be planned.
     rows = spark.sparkContext.parallelize(orders, len(orders)).map(partial(_report, settings))
     return [unpack(data) for data in rows.collect()]
 

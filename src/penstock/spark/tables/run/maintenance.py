@@ -1,8 +1,8 @@
 """Maintains a pipeline's table, between two batches and by the pipeline's own committer.
 
-So it never conflicts with the pipeline itself. When another writer commits meanwhile, it gives way
-and tries again later. It never raises: failed maintenance must not stop the pipeline, so the error
-is in `CareDone.problem`. `files.maintenance` decides which tasks are due.
+So it never conflicts with the pipeline itself. If another writer commits in the meantime, it stops
+and retries later. It never raises: failed maintenance must not stop the pipeline, so the error is
+in `CareDone.problem`. `files.maintenance` decides which tasks are due.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ _NOTHING: Final = CareDone(0, 0, 0, 0, 0, 0, None, 0.0)
 
 
 class Caretaker:
-    """The maintenance of one table. Used by the thread that commits, and not during a commit."""
+    """The maintenance of one table. The committing thread uses it, and not during a commit."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class Caretaker:
         self._seen: dict[Partition, Extent] = {}
         self._fruitless: dict[Partition, Extent] = {}
         self._commits = 0
-        """Since the last expiry."""
+        """The number of commits since the last expiry."""
         self._files: list[LiveFile] | None = None
-        """Of the current maintenance, once they are listed."""
+        """The files for the current maintenance, after they are listed."""
 
     def after_batch(self) -> CareDone | None:
-        """Do the due tasks; None when none is due, which only needs the clock."""
+        """Run the due tasks; return None if none is due, which only needs the clock."""
         if not may_maintain(self._settings, self._committer.table.retention()):
             return None
         self._commits += 1
@@ -69,9 +69,9 @@ class Caretaker:
         return self._care(due) if due else None
 
     def care_now(self) -> CareDone:
-        """Maintain the table whether or not it is due, also when maintenance is turned off.
+        """Maintain the table now, due or not, even if maintenance is turned off.
 
-        A table of another owner is left alone unless the definition asks for it.
+        A table of another owner is left alone unless the definition enables its maintenance.
         """
         table = self._committer.table
         if self._settings.is_enabled is None and not table.retention().is_own:

@@ -1,8 +1,8 @@
-"""Maintains a pipeline's tables at once, for a user who does not want to wait for it.
+"""Maintains a pipeline's tables immediately, on the user's request.
 
 Guarantees: it does not become the owner of the tables, so a running pipeline continues. Both commit
-on condition that nothing was committed since; the second committer gives way, and for this one the
-conflict is reported as its problem. It needs no Spark session.
+on condition that the table has not changed since; the second committer is rejected, and this module
+reports its own conflict as a problem. It needs no Spark session.
 """
 
 from contextlib import suppress
@@ -23,7 +23,7 @@ def care_now(
     settings = definition.table
     used_clock = clock or SystemClock()
     done = [(settings.name, _care(definition, settings.name, used_clock))]
-    with suppress(TableMissingError):  # no pipeline has created one yet
+    with suppress(TableMissingError):  # no pipeline has created it yet
         done.append((settings.dlq_name, _care(definition, settings.dlq_name, used_clock)))
     return tuple(done)
 

@@ -1,9 +1,9 @@
 """The batches of a run with an end (`once`), without a stream.
 
-The batches are those that a stream would have with AvailableNow, by the same rules for deleted and
-new partitions, starting at the table's position. Neither Spark's checkpoint nor the process of a
-streaming source is needed: the table is the only truth, and starting that process takes longer than
-writing a million records.
+The batches are those of a stream with AvailableNow, with the same rules for deleted and new
+partitions, starting at the table's position. Neither Spark's checkpoint nor the process of a
+streaming source is needed: the table is the only truth, and the start of that process needs more
+time than writing a million records.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def batches_now(
 ) -> Iterator[list[TaskOrder]]:
     """Return the tasks of each batch in turn, up to the current end of the topics, without plans.
 
-    The next batch is planned when the previous one is committed.
+    The next batch is planned after the commit of the previous one.
     """
     batches = MicroBatches(lookups, options)
     batches.prepare_available_now()

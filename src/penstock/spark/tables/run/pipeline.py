@@ -5,10 +5,10 @@
         running.await_end()
 
 Guarantees: the tables are acquired before the query starts, so that an older driver of the same
-pipeline can commit nothing more; the table decides where the query begins. An error of a batch
-stops the query, and `await_end` raises that error itself, not a text of Java.
+pipeline cannot commit any more; the table decides the start of the query. An error of a batch stops
+the query, and `await_end` raises that error itself, not a text of Java.
 
-One thread of Spark's calls back for each batch; nothing here is used by two threads at once.
+One thread of Spark calls back for each batch; two threads never use this module at the same time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -76,7 +76,7 @@ class TablePipeline:
         observer: Observer | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`transform`: the function applied to rows between topic and table."""
+        """Create the pipeline; `transform` is applied to rows between topic and table."""
         self._definition = definition
         self._transform = transform
         self._observer = observer or NoObserver()
@@ -200,7 +200,7 @@ class RunningPipeline:
         return self._query
 
     def await_end(self, timeout_seconds: int | None = None) -> bool:
-        """Wait until the query has ended, and raise its error; False after the timeout.
+        """Wait until the query has ended, and raise its error; return False after the timeout.
 
         A run with `once` runs in the waiting thread; it stops between two batches after the
         timeout.
@@ -222,7 +222,7 @@ class RunningPipeline:
         return has_ended
 
     def _bring_left(self, left: Iterator[list[TaskOrder]], timeout_seconds: int | None) -> bool:
-        """Commit the batches of a run with `once`; one that failed is never skipped."""
+        """Commit the batches of a run with `once`; a failed batch is never skipped."""
         if self._failure is not None:
             raise self._failure
         begun = monotonic()
@@ -238,12 +238,12 @@ class RunningPipeline:
         return True
 
     def stop(self) -> None:
-        """End the query; its current batch is abandoned or finished, never half committed."""
+        """Stop the query; its current batch is abandoned or finished, never half committed."""
         if self._query is not None:
             self._query.stop()
 
     def close(self) -> None:
-        """Stop, and close everything."""
+        """Stop the query, and close all resources."""
         if self._query is not None and self._query.isActive:
             self._query.stop()
         self._file.close()
@@ -266,12 +266,12 @@ class RunningPipeline:
     # --- Its batches ---
 
     def _on_batch(self, frame: DataFrame, batch_id: int) -> None:
-        """Commit one micro-batch: Spark calls it again if it has not returned."""
+        """Commit one micro-batch; Spark calls this again if it has not returned."""
         started = monotonic()
         try:
             reports = self._small.reports(self._file.take_batch(), self._held())
             if not reports:
-                # Once: a second evaluation of the frame would run its tasks again.
+                # Evaluate the frame once: a second evaluation would run its tasks again.
                 reports = [unpack(row[COLUMN]) for row in frame.collect()]
             self._bring(reports, batch_id, started)
         except BaseException as error:
@@ -354,7 +354,7 @@ class RunningPipeline:
             return {}  # it is only displayed: an unreachable broker must not stop commits
 
     def lags_of(self, latest: StreamOffset) -> dict[str, int]:
-        """Offsets by topic that are not in the table; may be called by any thread."""
+        """Return offsets by topic that are not in the table; any thread may call this."""
         held = self._rows.state.positions_of(self._definition.pipeline.name)
         lags: dict[str, int] = {}
         for at, position in latest.positions.items():
@@ -364,7 +364,7 @@ class RunningPipeline:
 
     @property
     def options(self) -> SourceOptions:
-        """How the topics are read."""
+        """The source options of the pipeline."""
         return self._reading.options
 
     # --- Offsets for the source ---

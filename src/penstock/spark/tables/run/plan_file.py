@@ -1,12 +1,12 @@
-"""The files by which the driver sends plans to the source, and the source leaves it batches.
+"""The files for plans from the driver to the source, and for batches in the other direction.
 
 Spark passes options to a streaming source only once, and keeps it in a separate process on the
 driver's machine. So the newest plan is in a file there, which is read again for each batch. The
 file is replaced as a whole; it belongs to this run alone.
 
 In the other direction, the source leaves the orders of a small batch. Spark requests the tasks of a
-batch before it calls the driver for that batch; the driver removes the orders when it is called,
-and checks whether they are the next ones (`small_batches`).
+batch before it calls the driver for that batch. The driver then deletes the orders, and checks
+whether they are the next ones (`small_batches`).
 
 That process starts with each query, and its imports delay the first batch. So it gets the task plan
 as bytes, which only tasks read.
@@ -31,9 +31,9 @@ class BatchPlan:
     """The source's input for each batch."""
 
     task: bytes | None
-    """The plan of the tasks (`task_plan`). None: they only report the offsets to read."""
+    """The plan of the tasks (`task_plan`). None: tasks only report the offsets to read."""
     initial: StreamOffset
-    """Where a query without a checkpoint begins."""
+    """The start of a query without a checkpoint."""
     held: StreamOffset
     """The next offset of each partition in the table. Earlier offsets are not read again."""
 
@@ -61,12 +61,12 @@ class PlanFile:
         return orders
 
     def close(self) -> None:
-        """Remove it."""
+        """Delete the file."""
         self._folder.cleanup()
 
 
 def read_plan(path: str) -> BatchPlan:
-    """The newest plan."""
+    """Return the newest plan."""
     # Written by this run's driver, into a folder that no other user can write to.
     plan = pickle.loads(Path(path).read_bytes())  # noqa: S301
     assert isinstance(plan, BatchPlan)
@@ -74,7 +74,7 @@ def read_plan(path: str) -> BatchPlan:
 
 
 def leave_batch(path: str, orders: Sequence[TaskOrder]) -> None:
-    """Leave the driver the orders that it may carry out itself; none, if there are none."""
+    """Leave the driver the orders that it may carry out itself; without orders, leave none."""
     left = Path(path).with_suffix(_BATCH_SUFFIX)
     if orders:
         _replace(left, pickle.dumps(tuple(orders)))

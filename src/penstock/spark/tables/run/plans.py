@@ -1,8 +1,8 @@
 """The plan of a pipeline's tasks, as its table grows.
 
-Guarantees: a plan's columns are those that the table has, or will have with the commit of the files
-that are written after it. It decides the table's changes by `schema_changes`; an impossible change
-is raised before the first batch.
+Guarantees: a plan's columns are those of the table, now or after the commit of the plan's files. It
+decides the table's changes by `schema_changes`; an impossible change is raised before the first
+batch.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ from penstock.spark.tables.values.value_parsers import ParserPlan
 
 
 class Plans:
-    """The newest plan, and the table's schema with it."""
+    """The newest plan, and the table's schema for it."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Plans:
         is_staged: bool,
         has_transform: bool = False,
     ) -> None:
-        """`is_staged`: rows pass through Spark before they are written to the table."""
+        """Create the plans; `is_staged`: rows pass through Spark before the table."""
         self._definition = definition
         self._rows = rows
         self._rejects = rejects
@@ -62,7 +62,7 @@ class Plans:
         # With a function the table's columns are those of its rows, not of values.
         self._derived = frozenset() if has_transform else derived_names(rows)
         self._in_task: tuple[Expectation, ...] = ()
-        """Constraints that a task is known to evaluate."""
+        """Constraints that a task can evaluate, checked before."""
         self.task = self._planned(0, parser, value_schema)
 
     @property
@@ -75,14 +75,14 @@ class Plans:
         return self._rows.schema()
 
     def change_for(self, rows: pa.Schema) -> pa.Schema | None:
-        """Return the table's schema for these rows; None when it needs no change."""
+        """Return the table's schema for these rows; None if it needs no change."""
         change = require_change(self._rows.schema(), rows, may_widen=self.may_widen)
         return change.schema if change.steps else None
 
     def grow(self, needs: Sequence[pa.Schema]) -> bool:
         """Plan for values with these columns too; return whether the plan has grown.
 
-        Of conflicting needs the first one counts: the next tasks reject the others' values.
+        For conflicting needs the first one counts: the next tasks reject the others' values.
         """
         known = self._known()
         schema = known
@@ -97,10 +97,10 @@ class Plans:
         self._plan(self._known())
 
     def _known(self) -> pa.Schema:
-        """The columns of values so far.
+        """Return the columns of values so far.
 
         Another writer may have added the same column to the table with another type. Then the
-        table's columns count, and the next tasks report what they need besides.
+        table's columns count, and the next tasks report further needs.
         """
         schema = self.task.value_schema
         if self.task.parser.registry is None or self._has_transform:
@@ -130,12 +130,12 @@ class Plans:
 
     @property
     def rules(self) -> tuple[Expectation, ...]:
-        """Return the rules for rows: first the current constraints of the table."""
+        """The rules for rows: first the current constraints of the table."""
         return (*self._rows.constraints(), *self._definition.expectations)
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Columns that are required in the table and stay so."""
+        """Columns that are required in the table and stay required."""
         return tuple(one.name for one in self._rows.schema() if not one.nullable)
 
     @property
@@ -176,7 +176,7 @@ class Plans:
         return changes_layout(self._rows, rows)
 
     def as_in_table(self, rows: pa.Schema) -> pa.Schema:
-        """Return the same columns, required where the table's are: Spark does not report it.
+        """Return the columns, required as in the table: Spark does not report this.
 
         A null in such a column is an error when it is written.
         """
@@ -214,9 +214,9 @@ class Plans:
         )
 
     def _deletions(self, rows: FileLayout, whole: pa.Schema) -> FileLayout:
-        """With the columns of the other changes, if those are known: one upsert has both.
+        """Return the layout of deletions with the other changes' columns: one upsert has both.
 
-        Also with those that this batch adds: a key that it widens may be deleted.
+        It includes columns that this batch adds: a key that it widens may be deleted.
         """
         if not self._is_staged:
             return rows
@@ -229,12 +229,12 @@ class Plans:
         record = (VALUE,) if self._keeps_record else ()
         rows = with_metadata_columns(value_schema, self._definition.table.metadata)
         schema = pa.schema([*rows, *record])
-        # It is read once, usually on the same machine: only CPU time matters.
+        # The file is read once, usually on the same machine: only CPU time matters.
         return FileLayout(f"{directory}/{STAGING_FOLDER}", schema, compression="lz4")
 
 
 def _with_new_columns(report: BatchReport, held: pa.Schema) -> BatchReport:
-    """Return the report, with empty columns marked as new where its commit adds them."""
+    """Return the report, with empty columns marked as new if its commit adds them."""
     empty = report.counts.empty_columns
     if report.schema is None or not empty:
         return report
@@ -244,7 +244,7 @@ def _with_new_columns(report: BatchReport, held: pa.Schema) -> BatchReport:
 
 
 def derived_names(table: Table) -> frozenset[str]:
-    """The names of partitions without a column: in Delta they are separate columns."""
+    """Return the names of partitions without a column: in Delta they are separate columns."""
     return frozenset(file_partitions.derived_names(table.layout(table.schema()).partitions))
 
 
@@ -256,7 +256,7 @@ def value_columns(definition: PipelineDefinition, held: pa.Schema) -> pa.Schema:
 
 
 def require_change(table: pa.Schema, rows: pa.Schema, *, may_widen: bool) -> Change:
-    """Return the change that the table needs; `SchemaError` when it is impossible."""
+    """Return the change that the table needs; raise `SchemaError` if it is impossible."""
     change = change_of(table, rows, may_widen=may_widen)
     if isinstance(change, Incompatible):
         raise SchemaError(

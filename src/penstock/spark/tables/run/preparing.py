@@ -54,7 +54,7 @@ from penstock.spark.tables.values.value_parsers import ParserPlan, new_parser, p
 
 LOGGER: Final = logging.getLogger(__name__)
 SAMPLE_OFFSETS_MAX: Final = 1_000
-"""Of each partition, to infer a schema from."""
+"""The number of offsets of each partition for the inference of a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A pipeline that can begin."""
+    """A pipeline that is ready to begin."""
 
     mode: Plan
     plans: Plans
@@ -147,7 +147,7 @@ def prepare(
 
 
 def _held_columns(definition: PipelineDefinition) -> TableColumns | None:
-    """Return the columns of values in the table; None when there is no table."""
+    """Return the columns of values in the table; None without a table."""
     try:
         table = open_table(definition.table, definition.table.name)
     except TableMissingError:
@@ -162,7 +162,7 @@ def _held_columns(definition: PipelineDefinition) -> TableColumns | None:
 def _constraints(
     definition: PipelineDefinition,
 ) -> tuple[tuple[Expectation, ...], pa.Schema | None]:
-    """The rules of the table's owner, and the columns they are about; None without a table."""
+    """Return the rules of the table's owner, and their columns; None without a table."""
     try:
         table = open_table(definition.table, definition.table.name)
     except TableMissingError:
@@ -174,13 +174,13 @@ def _constraints(
 
 
 def _registered_columns(parser: ParserPlan, held: TableColumns | None) -> pa.Schema:
-    """The columns of a registry's newest schema, with those that the table has.
+    """Return the columns of a registry's newest schema, with those of the table.
 
-    When that schema does not fit, its values are rejects, as in a running pipeline: an error at the
+    If that schema does not fit, its values are rejects, as in a running pipeline: an error at the
     start would stop the values of all other schemas.
     """
     try:
-        newest = all_nullable(new_parser(parser).schema)  # the next one may be without a column
+        newest = all_nullable(new_parser(parser).schema)  # the next schema may lack a column
     except SchemaError as error:
         if held is None:
             raise
@@ -214,7 +214,7 @@ def _topic_names(definition: PipelineDefinition) -> str:
 
 
 def _sample(reading: Reading) -> Iterator[bytes | None]:
-    """Values from the beginning of each partition."""
+    """Return values from the beginning of each partition."""
     latest = reading.lookups.latest()
     earliest = reading.lookups.earliest(latest.positions)
     settings = TaskSettings.of(reading.options)

@@ -1,7 +1,7 @@
 """Commits the rejects of a batch to their table, before the rows of the batch are committed.
 
 Guarantees: when it returns, the table of rejects has exactly these rejects of the batch's offsets,
-whatever an earlier attempt left there. The caller has decided before to commit the rows.
+even if an earlier attempt left others there. The caller has already decided to commit the rows.
 """
 
 from typing import Final
@@ -24,9 +24,9 @@ from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.tasks.report import BatchReport
 
 PLACE: Final = ["topic", "partition", "offset"]
-"""Identifies a record."""
+"""The columns that identify a record."""
 KEY: Final = [*PLACE, "pipeline"]
-"""Identifies a reject: pipelines from two clusters may share a table."""
+"""The columns that identify a reject: pipelines from two clusters may share a table."""
 
 
 def bring_rejects(
@@ -48,10 +48,11 @@ def bring_rejects(
 
 
 def withdraw_rejects(committer: TableCommitter, offer: Offer) -> None:
-    """Remove the rejects of a batch whose rows another pipeline has committed.
+    """Delete the rejects of a batch whose rows another pipeline has committed.
 
-    Two pipelines that run at once can both decide to commit a batch, and the rejects of the later
-    one are committed when its rows are rejected: its batch would never be repeated to correct them.
+    Two pipelines that run at the same time can both decide to commit a batch. The rejects of the
+    later one are committed when its rows are rejected: its batch would never be repeated to correct
+    them.
     """
     committer.reload()
     held = held_rejects(committer.table, offer.ranges, offer.driver.pipeline)
@@ -67,7 +68,7 @@ def change_rejects(
     *,
     rule: Rule = decide,
 ) -> None:
-    """Add or replace rejects, and remove others, in one commit."""
+    """Add or replace rejects, and delete others, in one commit."""
     layout = changes_layout(committer.table, REJECTS)
     missing = [pa.nulls(gone.num_rows, one.type) for one in REJECTS if one.name not in KEY]
     names = [*KEY, *(one.name for one in REJECTS if one.name not in KEY)]
@@ -83,7 +84,7 @@ def change_rejects(
 
 
 def held_rejects(table: Table, ranges: BatchRanges, pipeline: str) -> pa.Table:
-    """The keys of a pipeline's rejects in these ranges."""
+    """Return the keys of a pipeline's rejects in these ranges."""
     schema = pa.schema([REJECTS.field(name) for name in KEY])
     own = (one.filter(pc.equal(one.column("pipeline"), pipeline)) for one in table.scan(KEY))
     found = [_within(batch, ranges) for batch in own]
@@ -106,7 +107,7 @@ def _within(batch: pa.RecordBatch, ranges: BatchRanges) -> pa.RecordBatch:
 
 
 def written_rejects(table: Table, report: BatchReport) -> pa.Table:
-    """The rejects of the batch, from the files that tasks wrote."""
+    """Return the rejects of the batch, from the files that tasks wrote."""
     filesystem, root = open_directory(table.layout(REJECTS).directory)
     parts = [
         pq.ParquetFile(f"{root}/{one.path}", filesystem=filesystem).read().cast(REJECTS)

@@ -1,9 +1,9 @@
 """Replays rejects into the table, once each: after a schema has grown or a rule was corrected.
 
-Guarantees: a reject is in the table or among the rejects, never in both for good and never in
-neither, whatever crashes in between; the order is that of `replay_steps`. Rejects that are bad
-again stay, with the new reason and one more attempt. Only rejects whose batch is in the table are
-replayed, so that a running pipeline and a replay never use the same ones.
+Guarantees: a reject is in the table or among the rejects, never permanently in both and never in
+neither, after any crash; the order is that of `replay_steps`. Rejects that fail again stay, with
+the new reason and one more attempt. Only rejects whose batch is in the table are replayed, so that
+a running pipeline and a replay never use the same rejects.
 
 An upsert is not replayed: it would undo later changes of the same key.
 """
@@ -54,11 +54,11 @@ from penstock.spark.tables.tasks.task import write_records
 from penstock.spark.tables.tasks.task_plan import TaskPlan
 
 CLAIM_MAX: Final = 100_000
-"""Rejects that are replayed at once; they are in memory, with their values."""
+"""The maximum number of rejects in one claim; they are in memory, with their values."""
 CLAIM_BYTES_MAX: Final = 256 * 2**20
-"""Of them; a claim is ended by the piece that passes it."""
+"""The maximum bytes of a claim; the piece that exceeds it ends the claim."""
 PIECE_ROWS: Final = 256
-"""Rejects whose bytes are counted at once. A table returns parts of any size."""
+"""The number of rejects whose bytes are counted together. A table returns parts of any size."""
 Place = tuple[str, int, int]
 """Topic, partition and offset."""
 _VIRTUAL: Final = PartitionRange("replay", 0, 0, 0)
@@ -70,14 +70,14 @@ class ReplayRefusedError(SparkQueryError):
 
 @dataclass(frozen=True, slots=True)
 class RejectFilter:
-    """Which rejects to replay; None matches any."""
+    """The filter for the rejects to replay; None matches any."""
 
     error_class: str | None = None
     topic: str | None = None
     partition: int | None = None
     from_offset: int | None = None
     to_offset: int | None = None
-    """Not included."""
+    """The end of the offsets, not included."""
 
     def chosen(self, rejects: pa.Table) -> pa.Table:
         """Return the rejects that match."""
@@ -99,7 +99,7 @@ class ReplayDone:
     records: int = 0
     rows: int = 0
     rejects: int = 0
-    """Bad again."""
+    """The number of rejects that failed again."""
 
 
 def replay(
@@ -112,7 +112,7 @@ def replay(
 ) -> ReplayDone:
     """Replay the matching rejects, after completing an unfinished earlier replay.
 
-    `ReplayRefusedError` when one of both tables was dropped or rolled back since, because their
+    Raise `ReplayRefusedError` if one of both tables was dropped or rolled back since, because their
     contents are then unknown. With `anew` they are accepted unchanged, and claimed rejects are open
     again.
     """
@@ -184,8 +184,8 @@ class _Replay:
         return count_of(self._rejects.state, self._name), count_of(self._rows.state, self._name)
 
     def _claim(self, count: int) -> bool:
-        # The rows first: rejects of the offsets that they hold now are final. In the other order a
-        # batch could be judged again and committed in between.
+        # Read the rows' table first: rejects of its committed offsets are final. In the opposite
+        # order a batch could be judged again and committed in between.
         self._rows.reload()
         self._rejects.reload()
         chosen = self._open_ones()
@@ -258,8 +258,8 @@ class _Replay:
         """Return all claimed rejects, in any parts and order.
 
         No other process changes claimed rejects, so exactly the inserted ones are released. They
-        fit into memory because they were bounded when they were chosen; a limit here would insert
-        some and release others.
+        fit into memory because their choice was bounded; a limit here would insert some and release
+        others.
         """
         self._rejects.reload()
         return pa.concat_tables([REJECTS.empty_table(), *self._of(self._name)])
@@ -277,7 +277,7 @@ class _Replay:
                 yield pa.Table.from_batches([found], REJECTS)
 
     def _committed(self, rejects: pa.Table) -> pa.Table:
-        """Return rejects whose batch is in the table, without those that this run has tried.
+        """Return rejects whose batch is in the table, except those that this run has tried.
 
         Records that are not in the table are judged again anyway, with their batch.
         """
@@ -286,7 +286,7 @@ class _Replay:
         return rejects.filter(pa.array(is_meant, pa.bool_()))
 
     def _committed_places(self) -> Callable[[Place], bool]:
-        """Return a function: whether the batch of a record is in the table."""
+        """Return a function that returns whether the batch of a record is in the table."""
         held = [
             note.held
             for name, note in self._rows.state.notes.items()
@@ -328,7 +328,7 @@ def _as_many_as_fit(parts: Iterable[pa.Table]) -> pa.Table:
 
 
 def _first_of_each(rejects: pa.Table) -> pa.Table:
-    """Return one for each record: a function may have returned several bad rows for one."""
+    """Return one reject for each record: a function may have returned several bad rows for one."""
     seen: dict[Place, int] = {}
     for number, place in enumerate(_places(rejects)):
         seen.setdefault(place, number)

@@ -1,11 +1,11 @@
-"""`SmallBatches`: a batch of few records, done by the driver without a job of Spark's.
+"""`SmallBatches`: the driver writes a batch of few records without a Spark job.
 
-Guarantees: it returns the reports of the whole batch, or nothing, and then Spark's tasks have to do
-it. Every error is left to them: they wait longer, decide about deleted records, and report the
-error. After a failure they do the batches of the next minute.
+Guarantees: it returns the reports of the whole batch, or nothing, and then Spark's tasks write the
+batch. The tasks also handle every error: they wait longer, decide about deleted records, and report
+the error. After a failure, tasks write the batches of the next minute.
 
-A batch here cannot be cancelled when a pipeline is stopped, and is in the driver's memory. So it is
-bounded in time and in bytes, more closely than a task is. One thread uses it at a time.
+Stopping a pipeline cannot cancel such a batch, and the batch is in the driver's memory. So its
+limits of time and bytes are lower than a task's. One thread uses it at a time.
 """
 
 import logging
@@ -27,21 +27,21 @@ from penstock.spark.tables.tasks.report import TaskReport
 
 LOGGER: Final = logging.getLogger(__name__)
 SECONDS_MAX: Final = 5.0
-"""For a batch, and for each call to a broker."""
+"""The time limit of a batch, and of each call to a broker."""
 BYTES_MAX: Final = 16 * 2**20
-"""Of the records of a batch, decoded."""
+"""The maximum size of the decoded records of a batch."""
 PAUSE_SECONDS: Final = 60.0
 
 
 class NotSmallError(Exception):
-    """A batch of few records has many bytes, or takes long."""
+    """A batch of few records has many bytes, or needs too much time."""
 
 
 class SmallBatches:
-    """Does batches for one pipeline."""
+    """Writes small batches for one pipeline."""
 
     def __init__(self, settings: TaskSettings) -> None:
-        # A loss is never decided here, whatever the pipeline allows: timeouts are short.
+        # Never accept a loss here, whatever the pipeline allows: timeouts are short.
         self._settings = settings._replace(fail_on_data_loss=True)
         self._client = _impatient(settings.client)
         self._cluster: Cluster | None = None
@@ -49,7 +49,7 @@ class SmallBatches:
         self._has_warned = False
 
     def reports(self, orders: Sequence[TaskOrder], held: StreamOffset) -> list[TaskReport]:
-        """Return the reports of these orders; empty when tasks have to do them."""
+        """Return the reports of these orders; empty if tasks have to carry them out."""
         if not orders or monotonic() < self._not_before or not are_next(orders, held):
             return []
         allowance = Allowance(BYTES_MAX, monotonic() + SECONDS_MAX)
@@ -78,14 +78,14 @@ class SmallBatches:
 
 
 class Allowance:
-    """How much may be read for one batch."""
+    """The limits of reading for one batch."""
 
     def __init__(self, bytes_left: int, until: float) -> None:
         self._bytes_left = bytes_left
         self._until = until
 
     def spent(self, records: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the same records; raise when the allowance is spent."""
+        """Return the same records; raise if the allowance is spent."""
         for batch in records:
             self._bytes_left -= batch.nbytes
             if self._bytes_left < 0:
@@ -96,16 +96,19 @@ class Allowance:
 
 
 def are_next(orders: Sequence[TaskOrder], held: StreamOffset) -> bool:
-    """Whether none of these offsets is in the table already.
+    """Return whether none of these offsets is in the table already.
 
-    Orders of another batch would be in it: Spark plans a batch before it calls the driver, and a
-    change of that is noticed here.
+    Orders of another batch would be in it: Spark plans a batch before it calls the driver. This
+    check detects a change of that order.
     """
     return not any(_is_held(order.task, held) for order in orders)
 
 
 def _is_held(task: ReadTask, held: StreamOffset) -> bool:
-    """Offsets of a recreated topic are not held: they are offered, and the commit stops."""
+    """Return whether the task's first offset is in the table already.
+
+    Offsets of a recreated topic are not: they are offered, and the commit stops.
+    """
     at, start, _ = task.range
     if at not in held.positions or held.topic_ids.get(at.topic) not in {None, task.topic_id}:
         return False

@@ -1,13 +1,13 @@
 """`PipelineSource`: the stream of a pipeline, whose rows are the reports of its tasks.
 
-It reads as `format("penstock")` does, with the same offsets in the checkpoint. The differences: the
-table decides where a query begins and continues (`table_offsets`), held offsets are not read again,
-and a task returns reports, a row for each range. Small ranges share one task: starting one costs
-more than reading them. A batch that is small as a whole is left to the driver (`leave_batch`),
-which then need not run Spark's tasks at all.
+It reads like `format("penstock")`, with the same offsets in the checkpoint. The differences: the
+table decides the start of a query (`table_offsets`), committed offsets are not read again, and a
+task returns reports, a row for each range. Small ranges share one task: the start of a task costs
+more than reading them. The driver itself writes a batch that is small as a whole (`leave_batch`),
+and then need not run Spark's tasks at all.
 
-Spark keeps the reader in a separate process; plans reach it by a file (`plan_file`). Modules that
-only tasks need are imported by them.
+Spark keeps the reader in a separate process, which receives plans through a file (`plan_file`).
+Tasks import the modules that only they need.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,15 +54,15 @@ class PipelineSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)`, used by the runner alone."""
+        """Return the name for `format(...)`, which only the runner uses."""
         return NAME
 
     def schema(self) -> StructType:
-        """One report in a row."""
+        """Return the schema: one report in a row."""
         return StructType([StructField(COLUMN, BinaryType())])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
-        """The reader of the stream."""
+        """Return the reader of the stream."""
         return PipelineReader(self.options)
 
 
@@ -73,7 +73,8 @@ def register(spark: SparkSession) -> str:
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
-        # A session that was derived from another one may not register the name again, nor use it.
+        # A session derived from another one cannot register the name again, and cannot use it
+        # either.
         own_name = f"{NAME}_{uuid4().hex}"
         own = type(
             "OwnPipelineSource", (PipelineSource,), {"name": classmethod(lambda _: own_name)}
@@ -84,7 +85,7 @@ def register(spark: SparkSession) -> str:
 
 
 class PipelineReader(PenstockStreamReader):
-    """Plans a batch by the newest plan; its tasks write files."""
+    """Plans a batch with the newest plan; its tasks write files."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         # Spark's options are case-insensitive.
@@ -93,13 +94,13 @@ class PipelineReader(PenstockStreamReader):
         self._plan_path = options[PLAN_OPTION]
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the table's position, where a new query begins."""
+        """Return the table's position, the start of a new query."""
         return write_offset(read_plan(self._plan_path).initial)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch, from the table's position, not the checkpoint's.
 
-        Held records may be deleted from the topic by then, and are not a loss.
+        Committed records may be deleted from the topic by then, and are not a loss.
         """
         known = read_offset(start)
         held = read_plan(self._plan_path).held
@@ -118,12 +119,12 @@ class PipelineReader(PenstockStreamReader):
             return found
         told = write_offset(with_begins(end, planned, right))
         if told == start:
-            # The last batch was the same, and Spark would run none: let its position go back first.
+            # The last batch was the same, and Spark would run none: set its position back first.
             told = write_offset(with_begins(right, planned, right))
         return told
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the tasks of a batch, without held offsets, and with those that the table lacks.
+        """Return the tasks of a batch, without committed offsets, and with missing ones.
 
         A batch that is planned again may be days old.
         """
@@ -145,7 +146,7 @@ class PipelineReader(PenstockStreamReader):
         return corrected(planned, held, self._open().earliest(behind(planned, held)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The reports of one task."""
+        """Return the reports of one task."""
         from penstock.spark.tables.tasks.report import pack
 
         settings = TaskSettings.of(read_source_options(self._given, Mode.STREAM))

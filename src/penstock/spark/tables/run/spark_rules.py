@@ -1,12 +1,12 @@
-"""Evaluates rules by Spark SQL, beside the rows of a DataFrame.
+"""Evaluates rules by Spark SQL, for the rows of a DataFrame.
 
 Guarantees: a rule is evaluated with Spark's own defaults, ANSI mode, and in UTC, whatever the
 settings of the user's session; that session is not changed, so its other queries are not affected.
 A rule that cannot be evaluated for a row, by an overflow, a division by zero or a cast, is NULL for
 this row and is evaluated for all others.
 
-The function of the user is not evaluated here: its columns are defined in the user's session, and
-computed under its settings.
+This module does not evaluate the user's function: the user's session defines its columns, and its
+settings apply.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,21 +25,22 @@ from penstock.spark.tables.formats.port import TableRefusedError
 
 _RULE: Final = "_penstock_rule_"
 _MEANING: Final = {"spark.sql.ansi.enabled": "true", "spark.sql.session.timeZone": "UTC"}
-"""Of the text of a rule. Spark applies them when it parses the text, not when it evaluates it."""
+"""The settings that change the meaning of a rule. Spark applies them when it parses the text, not
+when it evaluates it."""
 
 _FALSE: Final = b"false"
 _TRUE: Final = b"true"
 
 
 def answer_name(number: int) -> str:
-    """Return the column with the results of the rule of this number."""
+    """Return the name of the column with the results of this rule."""
     return f"{_RULE}{number}"
 
 
 def in_own_session(frame: DataFrame) -> DataFrame:
     """Return the same rows in our own session, with all settings, views and functions of theirs.
 
-    Spark does so for each of its streams; Python has no API for it.
+    Spark does this for each of its streams; Python has no API for it.
     """
     theirs = frame.sparkSession
     session = theirs._jsparkSession.cloneSession()
@@ -71,7 +72,7 @@ def asked(
 
 
 def _as_in_table(frame: DataFrame, table: pa.Schema) -> DataFrame:
-    """The rows with the table's types, and NULL in columns that they do not have."""
+    """Return the rows with the table's types, and NULL in columns that they lack."""
     held = {one.name: one.dataType for one in frame.schema}
     for field in from_arrow_schema(table):
         if field.name not in held:
@@ -84,11 +85,11 @@ def _as_in_table(frame: DataFrame, table: pa.Schema) -> DataFrame:
 def condition(rule: Expectation) -> str:
     """Return the rule as Spark SQL: true for rows that pass it and false for the others."""
     # `try_to_binary` is NULL for any error inside of it, for which Spark has no simpler function.
-    # AND rejects values that are not booleans. The rule has lines of its own: a comment at its end
-    # must not swallow the bracket.
+    # AND rejects values that are not booleans. The rule is on separate lines: a comment at its end
+    # must not hide the bracket.
     tried = f"try_to_binary(CAST(((\n{rule.sql}\n) AND true) AS STRING), 'utf-8')"
-    # Below a condition that is unknown at planning: else Spark moves the common part of two rules
-    # out of both, and evaluates it where nothing catches its errors.
+    # Keep the rule below a condition that is unknown at planning: otherwise Spark moves the common
+    # part of two rules out of both, and evaluates it where nothing catches its errors.
     shielded = f"CASE WHEN spark_partition_id() >= 0 THEN {tried} END"
     if rule.is_constraint:
         return f"coalesce({shielded} = X'{_TRUE.hex()}', false)"
@@ -101,7 +102,7 @@ def require_rules(
     pipeline: str,
     table: pa.Schema | None = None,
 ) -> None:
-    """`DefinitionError` when Spark rejects a rule over these columns."""
+    """Raise `DefinitionError` if Spark rejects a rule over these columns."""
     own = in_own_session(frame) if rules else frame
     for rule in rules:
         try:

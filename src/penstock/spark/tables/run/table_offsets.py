@@ -1,4 +1,4 @@
-"""Where the batches of a pipeline begin: at the table's position (pure).
+"""The start of a pipeline's batches: the table's position (pure).
 
 A checkpoint has Spark's position; the table has its own. They differ after a checkpoint was deleted
 or set back, and after a table was rolled back, dropped or exchanged. The table is right:
@@ -11,8 +11,8 @@ or set back, and after a table was rolled back, dropped or exchanged. The table 
     in a recreated topic                       there: it is offered, and the commit stops
 
 Reading cannot correct one case: a log that ends before the table's position, or was rewritten from
-there. Other records have the offsets of rows that the table has. That is an error whatever
-`failOnDataLoss` says, because no batch can write the new records and remove the old ones.
+there. Other records then have the offsets of rows in the table. This is an error with any value of
+`failOnDataLoss`, because no batch can write the new records and delete the old ones.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from penstock.spark.tables.commit.stops import RECREATED_REMEDY
 
 
 def subscribed(offset: StreamOffset, subscription: Subscription) -> StreamOffset:
-    """Return the same without partitions that are not read any more."""
+    """Return the position without partitions that are no longer read."""
     left = {at: one for at, one in offset.positions.items() if subscription.covers(at)}
     if len(left) == len(offset.positions):
         return offset
@@ -36,7 +36,7 @@ def subscribed(offset: StreamOffset, subscription: Subscription) -> StreamOffset
 
 
 def behind(planned: StreamOffset, held: StreamOffset) -> list[TopicPartition]:
-    """Return partitions of which the table lacks records: their first offsets are looked up."""
+    """Return partitions with records missing in the table: their first offsets are looked up."""
     return [
         at
         for at, position in planned.positions.items()
@@ -48,12 +48,12 @@ def behind(planned: StreamOffset, held: StreamOffset) -> list[TopicPartition]:
 def unknown(
     planned: StreamOffset, held: StreamOffset, subscription: Subscription
 ) -> list[TopicPartition]:
-    """Return partitions that the table holds and a checkpoint does not have."""
+    """Return partitions that the table has and a checkpoint does not have."""
     return [at for at in held.positions if at not in planned.positions and subscription.covers(at)]
 
 
 def met(planned: StreamOffset, held: StreamOffset, there: Iterable[TopicPartition]) -> StreamOffset:
-    """Return the same with these partitions, which continue at the table's position."""
+    """Return the position with these partitions, which continue at the table's position."""
     more = {at: held.positions[at] for at in there}
     return replace(planned, positions={**planned.positions, **more}) if more else planned
 
@@ -61,10 +61,10 @@ def met(planned: StreamOffset, held: StreamOffset, there: Iterable[TopicPartitio
 def corrected(
     planned: StreamOffset, held: StreamOffset, earliest: Mapping[TopicPartition, int]
 ) -> StreamOffset:
-    """Return the position at which a batch begins, corrected by the table's position.
+    """Return the start of a batch, corrected by the table's position.
 
-    `earliest` has the partitions that `behind` names, as far as they exist. Deleted records are not
-    requested again. The result is `planned` itself when nothing differs.
+    `earliest` has the partitions of `behind` that exist. Deleted records are not requested again.
+    The result is `planned` itself if nothing differs.
     """
     positions = dict(planned.positions)
     for at, position in planned.positions.items():
@@ -81,7 +81,7 @@ def corrected(
 
 
 def with_begins(end: StreamOffset, planned: StreamOffset, right: StreamOffset) -> StreamOffset:
-    """Return the end of a batch, with `begins` where it begins at another position than planned."""
+    """Return the end of a batch, with `begins` where its start differs from the planned one."""
     begins = {
         at: min(place.offset, end.positions[at].offset)
         for at, place in right.positions.items()
@@ -91,7 +91,7 @@ def with_begins(end: StreamOffset, planned: StreamOffset, right: StreamOffset) -
 
 
 def beginning(start: StreamOffset, end: StreamOffset) -> StreamOffset:
-    """Return where a batch begins by its two documents, for the partitions that they have."""
+    """Return the start of a batch from its two documents, for their partitions."""
     places = {
         **{at: one for at, one in start.positions.items() if at in end.positions},
         **{at: PartitionPosition(one) for at, one in end.begins.items() if at in end.positions},
@@ -143,6 +143,6 @@ def _offset_at(place: StreamOffset, at: TopicPartition) -> int | None:
 
 
 def _is_same_topic(at: TopicPartition, one: StreamOffset, other: StreamOffset) -> bool:
-    """Whether the ids are equal; unknown ids, and a topic that only one has, count as equal."""
+    """Return whether the ids are equal; unknown ids and topics of only one side are equal."""
     known, held = one.topic_ids.get(at.topic), other.topic_ids.get(at.topic)
     return known is None or held is None or known == held

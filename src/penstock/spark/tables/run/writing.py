@@ -33,7 +33,7 @@ def stage_for(
     definition: PipelineDefinition,
     transform: Transform | None,
 ) -> DataFrameStage | None:
-    """Return the stage for rows; None when tasks do everything."""
+    """Return the stage for rows; None if tasks do all the work."""
     if prepared.mode.mode is not RunMode.DATAFRAME:
         return None
     return DataFrameStage(spark, prepared.plans, definition, transform)
@@ -44,7 +44,7 @@ class EndlessGrowthError(SparkQueryError):
 
 
 class BatchWriter:
-    """Writes batches by the newest plan."""
+    """Writes batches with the newest plan."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class BatchWriter:
         run_ranges: RunRanges,
         stage: DataFrameStage | None,
     ) -> None:
-        """`stage`: processes rows before they are written to the table."""
+        """Create the writer; `stage` processes rows before they are written to the table."""
         self._plans = plans
         self._expectations = expectations
         self._run_ranges = run_ranges
@@ -68,7 +68,7 @@ class BatchWriter:
         stalls = 0
         while stalls < STALLS_MAX:
             plan = self._plans.task
-            # In an order that does not depend on which task was the quickest.
+            # Use an order that does not depend on the speed of the tasks.
             ordered = sorted(reports, key=lambda one: one.range)
             needs = [one.needs for one in ordered if one.needs is not None]
             if not needs and all(one.plan_number == plan.number for one in reports):

@@ -1,14 +1,15 @@
-"""Every record of a batch: a row of the table, a reject with its reason, or dropped by a rule.
+"""Judges every record of a batch: a row of the table, a reject with its reason, or dropped.
 
-Guarantees: none is lost and none is two of these. Rows have the columns of the plan, in its order.
-Columns of values beyond the plan are not dropped silently: they raise `GrowthNeededError`, and the
-driver creates a new plan.
+Guarantees: each record has exactly one of these results. Rows have the columns of the plan, in its
+order. Columns of values beyond the plan are not dropped silently: they raise `GrowthNeededError`,
+and the driver creates a new plan.
 
 For an upsert a record without a value deletes the row of its key; it is detected before values are
-parsed, and no rule applies to it. A row without a whole key is a reject, and so is one that readers
-of the table would not get back unchanged, see `values.limits`. No rule applies to a reject.
+parsed, and no rule applies to it. A row without a whole key is a reject. A row that readers of the
+table would not read back unchanged is also a reject, see `values.limits`. No rule applies to a
+reject.
 
-It belongs to one task, or to one batch in the driver, and is used from one thread.
+A judge belongs to one task, or to one batch in the driver. One thread uses it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +50,7 @@ class Judged:
 
     rows: pa.RecordBatch
     deletions: pa.RecordBatch | None
-    """Of an upsert: the keys of deleted rows."""
+    """For an upsert: the keys of deleted rows."""
     rejects: tuple[pa.RecordBatch, ...]
     """Rows of the table of bad records."""
     broken: Mapping[str, int]
@@ -70,7 +71,7 @@ class Judge:
         self._schema = plain_schema(plan.rows.schema)
         self._has_metadata = metadata_columns(plan.metadata).names[0] in self._schema.names
         self._filled: set[str] | None = None
-        """Columns of values that have had a value since the last call; None: there were no rows."""
+        """Columns of values with a value since the last call; None: there were no rows."""
         self._keys: KeyParser | None = None
         if plan.deletions is not None:
             schema = plan.deletions.schema
@@ -93,14 +94,14 @@ class Judge:
         return dict(self._parser.counts), self._parser.looked_at
 
     def take_empty_columns(self) -> frozenset[str] | None:
-        """Columns of values that all rows since the last call lack; None when there were none."""
+        """Return value columns that all rows since the last call lack; None without rows."""
         filled, self._filled = self._filled, None
         if filled is None:
             return None
         return frozenset(self.plan.value_schema.names) - filled - {RESCUED}
 
     def needed_by(self, records: pa.RecordBatch) -> pa.Schema:
-        """The columns of all values so far, these included; for a table that has to grow first."""
+        """Return the columns of all values so far, including these, for a table that must grow."""
         self._parser.parse(records.column("value"))
         return self._parser.schema
 
@@ -108,7 +109,7 @@ class Judge:
         parsed = self._parser.parse(records.column("value"))
         self._require_planned()
         self._look_for_values(parsed.rows)
-        # Before keys are read: the record's may be one.
+        # Add the metadata before keys are read: a metadata column may be part of the key.
         rows = with_metadata(parsed.rows, _records_of(parsed, records), self.plan.metadata)
         parsed = replace(parsed, rows=rows)
         if not self.plan.is_staged:
@@ -189,7 +190,7 @@ def newest_timestamp_ms(records: pa.RecordBatch) -> int | None:
 
 
 def with_whole_keys(parsed: Parsed, key: Sequence[str]) -> Parsed:
-    """The same, with rows that lack a part of their key among the rejects."""
+    """Return the result with rows that lack a part of their key moved to the rejects."""
     bad = [
         Reject(number, ErrorClass.MISSING_VALUE, f"column '{name}' of the key has no value")
         for name in key
@@ -200,7 +201,7 @@ def with_whole_keys(parsed: Parsed, key: Sequence[str]) -> Parsed:
 
 
 def with_required(parsed: Parsed, names: Sequence[str]) -> Parsed:
-    """The same, with rows that lack a value which the table requires among the rejects."""
+    """Return the result with rows that lack a required value moved to the rejects."""
     bad = [
         Reject(number, ErrorClass.MISSING_VALUE, f"NOT NULL {name}: the column has no value")
         for name in names
@@ -211,7 +212,7 @@ def with_required(parsed: Parsed, names: Sequence[str]) -> Parsed:
 
 
 def _rows_without(rows: pa.RecordBatch, name: str) -> list[int]:
-    """The numbers of the rows that have no value here: all of them, if values lost the column."""
+    """Return the numbers of rows without a value here: all rows, if values lost the column."""
     index = rows.schema.get_field_index(name)
     if index < 0:
         return list(range(rows.num_rows))
@@ -220,7 +221,7 @@ def _rows_without(rows: pa.RecordBatch, name: str) -> list[int]:
 
 
 def _records_of(parsed: Parsed, records: pa.RecordBatch) -> pa.RecordBatch:
-    """The records that the rows came from, each beside its own."""
+    """Return the records of the rows, one for each row."""
     return records if parsed.row_numbers is None else records.take(parsed.row_numbers)
 
 

@@ -1,10 +1,10 @@
 """Orders: the input of a pipeline's tasks, and their execution.
 
-A batch with few records is carried out by the driver itself (`small_batches`), from the same orders
-and by the same code: starting a job of Spark costs several times as much as reading them.
+The driver itself carries out a batch with few records (`small_batches`), from the same orders and
+with the same code: the start of a Spark job costs several times as much as reading them.
 
-The process of the source imports this for each query; modules that only tasks need are imported by
-them.
+The source's process imports this module for each query; tasks import the modules that only they
+need.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 Limit = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 SMALL_OFFSETS_MAX: Final = 1_000
-"""Of the ranges of one task, when it has several, and of a batch that needs no task."""
+"""The maximum number of offsets in a task with several ranges, and in a batch without a task."""
 
 
 class TaskOrder(NamedTuple):
-    """The order of one task."""
+    """The input of one task."""
 
     task: ReadTask
     plan: bytes | None
-    """A `TaskPlan`, packed. None: only report the offsets to read."""
+    """A packed `TaskPlan`. None: only report the offsets to read."""
     cluster_id: str | None
 
 
 def is_small(orders: Sequence[TaskOrder]) -> bool:
-    """Whether these are few records to write, so that no task is needed."""
+    """Return whether these orders write so few records that no task is needed."""
     count = sum(order.task.range.size for order in orders)
     return count <= SMALL_OFFSETS_MAX and all(order.plan is not None for order in orders)
 
 
 def small_together(orders: Sequence[TaskOrder]) -> list[tuple[TaskOrder, ...]]:
-    """The orders in tasks: one each, or several that have few offsets together."""
+    """Return the orders by task: one each, or several that have few offsets together."""
     groups: list[tuple[TaskOrder, ...]] = []
     held_count = 0
     for order in orders:
@@ -65,9 +65,9 @@ def carry_out(
     cluster: Cluster | None = None,
     limited: Limit | None = None,
 ) -> Iterator["TaskReport"]:
-    """Carry the orders out; return a report for each, in turn.
+    """Carry out the orders; return a report for each, in turn.
 
-    An order that reads opens a cluster if none is given; `limited` checks the records that are
+    An order that reads opens a cluster if none is passed; `limited` checks the records that are
     read.
     """
     from penstock.spark.tables.commit.note import LostRange

@@ -1,8 +1,8 @@
 """The reports of tasks to the driver, and their sum (pure, but for pickling).
 
-A report is about one range of offsets of one partition: every record of it is in a file of rows, in
-a file of rejects, or was dropped by a rule. So a commit needs only the reports of a batch; the rows
-themselves never reach the driver.
+A report covers one range of offsets of one partition: every record of the range is in a file of
+rows, in a file of rejects, or was dropped by a rule. So a commit needs only the reports of a batch;
+the rows themselves never reach the driver.
 """
 
 import pickle
@@ -31,27 +31,27 @@ class TaskReport:
     rows: int = 0
     rejects: int = 0
     broken: Mapping[str, int] = field(default_factory=dict)
-    """Rows that broke a rule, by its name."""
+    """The number of rows that broke a rule, by its name."""
     unknown_fields: Mapping[str, int] = field(default_factory=dict)
-    """Fields without a column: in how many of the checked values each occurs."""
+    """Fields without a column: the number of checked values with each field."""
     looked_at: int = 0
     empty_columns: frozenset[str] | None = None
     """Columns of values that are NULL in all rows; None: no values were read."""
     failed: tuple[str, ...] = ()
-    """Rules for which the batch must not be committed."""
+    """Rules whose failure forbids the commit of the batch."""
     files: tuple[FileReceipt, ...] = ()
     reject_files: tuple[FileReceipt, ...] = ()
     deletion_files: tuple[FileReceipt, ...] = ()
     newest_timestamp_ms: int | None = None
     lost: tuple[LostRange, ...] = ()
-    """Offsets of the range that were deleted from the topic, which the user accepts."""
+    """Offsets of the range that were deleted from the topic; the user accepts this loss."""
     needs: pa.Schema | None = None
-    """The values have columns that the plan lacks; nothing was written."""
+    """Columns of the values that the plan lacks; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """The reports of a batch together."""
+    """The combined reports of a batch."""
 
     ranges: BatchRanges
     counts: CommitCounts
@@ -65,7 +65,7 @@ class BatchReport:
     schema: pa.Schema | None = None
     """The table's schema for these rows; None when it needs no change."""
     changes: Changes | None = None
-    """The files as an upsert; None: they are appended."""
+    """The files as an upsert; None: the files are appended."""
 
 
 def pack(report: TaskReport) -> bytes:
@@ -74,7 +74,7 @@ def pack(report: TaskReport) -> bytes:
 
 
 def unpack(data: bytes) -> TaskReport:
-    """The report in a row of a task of ours."""
+    """Return the report in a Spark row of our task."""
     report = pickle.loads(data)  # noqa: S301 - from a task of this query
     assert isinstance(report, TaskReport)
     return report
@@ -115,7 +115,7 @@ def _empty_in_all(reports: Sequence[TaskReport]) -> dict[str, bool] | None:
 
 
 def ranges_of(reports: Sequence[TaskReport]) -> BatchRanges:
-    """The offsets of the batch: one range by partition."""
+    """Return the offsets of the batch: one range by partition."""
     found: dict[TopicPartition, list[PartitionRange]] = {}
     for one in reports:
         found.setdefault(one.range.at, []).append(one.range)

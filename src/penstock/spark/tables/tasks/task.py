@@ -1,10 +1,10 @@
 """A task of a pipeline: reads its range, judges each record, writes files, reports.
 
-Guarantees: a report with files is returned only when all of them are safe; every record of the
-range is in one of them, or was dropped by a rule that counts it. A range that is read twice has
-files with other names, of which a commit uses one set.
+Guarantees: a report with files is returned only after all of them are stored. Every record of the
+range is in one of them, or was dropped by a rule that counts it. If a range is read twice, its
+files have different names, and a commit uses one set.
 
-Memory is bounded by one fetch and the row groups that are being gathered.
+Memory is bounded by one fetch and the unfinished row groups.
 """
 
 from collections import Counter
@@ -22,14 +22,14 @@ from penstock.spark.tables.tasks.report import TaskReport
 
 
 def range_of(task: ReadTask) -> PartitionRange:
-    """The offsets of a task."""
+    """Return the offsets of a task."""
     return PartitionRange(
         *task.range.at, task.range.from_offset, task.range.until_offset, task.leader_epoch
     )
 
 
 def planned_report(task: ReadTask, cluster_id: str | None) -> TaskReport:
-    """The range alone: nothing was read."""
+    """Return a report of the range alone: nothing was read."""
     return TaskReport(0, range_of(task), task.topic_id, cluster_id)
 
 
@@ -52,8 +52,8 @@ def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskRe
                 tuple(one.finish()) for one in (rows, rejects, deletions)
             )
     except GrowthNeededError as error:
-        # The rest may need more columns: they are planned at once, and the range is read again
-        # once.
+        # The remaining records may need more columns: plan all of them now, and read the range
+        # again once.
         needs = reduce(lambda _, batch: judge.needed_by(batch), records, error.value_schema)
         return TaskReport(plan.number, about.range, about.topic_id, about.cluster_id, needs=needs)
     unknown, looked_at = judge.unknown_fields()

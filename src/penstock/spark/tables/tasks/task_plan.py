@@ -1,8 +1,8 @@
 """The plan of a pipeline's tasks.
 
-A plan is a plain value that is pickled into tasks. It defines how values are read, the rules for
-rows, and how the files of both tables are written. It changes while a pipeline runs, when a table
-gets a column, and has a number, which a report carries.
+A plan is a plain value that is pickled into tasks. It defines the parsing of values, the rules for
+rows, and the files of both tables. It changes in a running pipeline when a table gets a column. It
+has a number, which is part of a report.
 """
 
 import pickle
@@ -17,33 +17,33 @@ from penstock.spark.tables.values.value_parsers import ParserPlan
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """How a task turns records into files."""
+    """The plan of a task: from records to files."""
 
     number: int
     pipeline: str
     parser: ParserPlan
     value_schema: pa.Schema
-    """The columns of values, as the table has them; values that do not fit are rejects."""
+    """The columns of values, as in the table; values that do not fit are rejects."""
     may_widen: bool
     expectations: tuple[Expectation, ...]
     rows: FileLayout
     rejects: FileLayout
     metadata: Metadata = Metadata.STRUCT
-    """How rows identify their record."""
+    """The columns that identify the record of a row."""
     key: tuple[str, ...] = ()
-    """The columns of the key: the rows are changes for an upsert."""
+    """The columns of the key; with a key, the rows are changes for an upsert."""
     deletions: FileLayout | None = None
-    """Of an upsert: records without a value, which delete the row of their key."""
+    """For an upsert: records without a value, which delete the row of their key."""
     required: tuple[str, ...] = ()
-    """Columns that are required in the table: a row without a value is a reject."""
+    """Columns that are required in the table: a row without a value there is a reject."""
     filled: tuple[str, ...] = ()
     """Columns in which the table cannot hold an empty text."""
     derived: frozenset[str] = frozenset()
-    """Names of columns that the table's partitions add."""
+    """The names of columns that the table's partitions add."""
     is_staged: bool = False
-    """The rows are staged: their keys and rules are checked later."""
+    """Whether the rows are staged: their keys and rules are checked later."""
     keeps_record: bool = False
-    """Rows have the whole record beside them (`columns.VALUE`), for a later quarantine."""
+    """Whether rows include the whole record (`columns.VALUE`), for a later quarantine."""
 
 
 def pack_plan(plan: TaskPlan) -> bytes:

@@ -1,4 +1,4 @@
-"""An Avro schema to the columns of a table (pure).
+"""Converts an Avro schema to the columns of a table (pure).
 
 Guarantees: the types are those of Spark's `from_avro`, except for the differences below; a schema
 that no table can hold is a `SchemaError` that names the field.
@@ -34,7 +34,7 @@ from penstock.spark.tables.definition.errors import SchemaError
 CHARACTERS_MAX: Final = 4_194_304
 
 Schema: TypeAlias = "str | list[Any] | dict[str, Any]"
-"""A schema as JSON has it: a name, a union, or anything else."""
+"""A schema as JSON: a name, a union, or anything else."""
 
 _PLAIN: Final[Mapping[str, pa.DataType]] = {
     "boolean": pa.bool_(),
@@ -59,7 +59,7 @@ _WIDER: Final[Mapping[frozenset[str], str]] = {
 
 
 def load_avro(text: str, what: str) -> Schema:
-    """The schema as JSON; `what` names it in errors."""
+    """Return the schema as JSON; `what` names it in errors."""
     if len(text) > CHARACTERS_MAX:
         raise SchemaError(
             what, f"it has {len(text)} characters.", f"At most {CHARACTERS_MAX} are read."
@@ -76,7 +76,7 @@ def load_avro(text: str, what: str) -> Schema:
 def avro_columns(
     document: object, what: str, named: Mapping[str, object] | None = None
 ) -> pa.Schema:
-    """The columns of a record; `named` has the types that it refers to, by their full names."""
+    """Return the columns of a record; `named` has its referenced types, by their full names."""
     reader = _Reader(what, named or {})
     kind, _ = reader.type_of(document, "", "", 0)
     if not pa.types.is_struct(kind):
@@ -97,7 +97,7 @@ class _Reader:
         self._columns = 0
 
     def type_of(self, node: object, space: str, path: str, depth: int) -> tuple[pa.DataType, bool]:
-        """The type of this node, in this namespace."""
+        """Return the type of this node, in this namespace."""
         if depth > NESTING_MAX:
             self._fail(path, f"it is nested deeper than {NESTING_MAX}, or contains itself.")
         if isinstance(node, list):
@@ -133,7 +133,7 @@ class _Reader:
 
     def _inner(self, node: object, space: str, path: str, depth: int) -> pa.DataType:
         if node == "null":
-            # An element has no bytes, so a short record could claim endlessly many.
+            # An element has no bytes, so a short record could claim an unlimited number.
             self._fail(path, "a list of nothing.")
         return self.type_of(node, space, path, depth + 1)[0]
 

@@ -1,7 +1,7 @@
 """Avro values by fastavro: with the schema of a file, or framed with an id of a registry.
 
-Guarantees: those of the port. A value is read by the schema that it was written with; trailing
-bytes are a reject, because then it was written with another one.
+Guarantees: those of the port. A value is read with the schema of its writer. Trailing bytes are a
+reject: they show that the writer used another schema.
 """
 
 import io
@@ -28,7 +28,7 @@ from penstock.spark.tables.values.registry import RegisteredSchema
 
 KIND: Final = "AVRO"
 _PLAIN_LOGICAL: Final = frozenset({"uuid", "time-millis", "time-micros", "duration"})
-"""Read as their stored type: no column type fits them."""
+"""Logical types that are read as their stored type: no column type fits them."""
 _UNREADABLE: Final = (
     ArithmeticError,
     AttributeError,
@@ -42,19 +42,19 @@ _UNREADABLE: Final = (
 
 
 def avro_file_values(text: str, what: str) -> OneSchemaValues:
-    """Reads bare Avro values; `text` is the schema in JSON, `what` its name for errors."""
+    """Return a parser of bare Avro values; `text` is the JSON schema, `what` names it in errors."""
     return OneSchemaValues(_compiled(text, what, (), skip=0, schema_id=None))
 
 
 def avro_registry_values(
     schemas: Schemas, base: RegisteredSchema | None = None, table: TableColumns | None = None
 ) -> RegisteredValues:
-    """Reads framed Avro values."""
+    """Return a parser of framed Avro values."""
     return RegisteredValues(schemas, compile_avro, base, table)
 
 
 def compile_avro(schema: RegisteredSchema) -> CompiledSchema:
-    """A schema of the registry, ready to read framed values."""
+    """Return a schema of the registry, ready to parse framed values."""
     what = f"schema {schema.schema_id}"
     if schema.kind != KIND:
         raise SchemaError(what, f"it is of kind {schema.kind}.", "Set value.format to that kind.")
@@ -108,12 +108,12 @@ def _compiled(
 
 
 def _is_of_time(error: BaseException) -> bool:
-    """Whether the error is about a time for which Python has no date."""
+    """Return whether the error is about a time outside the range of Python's dates."""
     return isinstance(error, OverflowError) or str(error).startswith(("ordinal must be", "year "))
 
 
 def _without_logical(node: Schema) -> Schema:
-    """Return the schema without those logical types that are read as their stored type."""
+    """Return the schema without the logical types that are read as their stored type."""
     if isinstance(node, list):
         return [_without_logical(one) for one in node]
     if not isinstance(node, dict):

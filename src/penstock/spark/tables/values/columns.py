@@ -1,11 +1,11 @@
 """The columns of a table: those of the value, and the metadata of its record (pure).
 
 Guarantees: `table_schema` returns the value's columns first and then the metadata of the record:
-one struct `_kafka`, a flat column for each of its fields, or none. Rows carry the metadata until
-they are written in any case, so that rules and functions see it. A column of a value or of a
-function with a reserved name is rejected, in upper or lower case, because tables compare names
-without case. `fit` gives rows exactly the table's schema: columns in its order, narrower numbers
-widened, missing columns null.
+one struct `_kafka`, a flat column for each of its fields, or none. Rows always have the metadata
+until they are written, so that rules and functions can use it. A column of a value or of a function
+with a reserved name is rejected, in upper or lower case, because tables compare names without case.
+`fit` converts rows to exactly the table's schema: columns in its order, narrower numbers widened,
+missing columns null.
 """
 
 from collections.abc import Collection, Iterable
@@ -31,9 +31,9 @@ assert tuple(one.name for one in _FIELDS) == METADATA_FIELDS
 _STRUCT: Final = pa.schema([pa.field(KAFKA, pa.struct(_FIELDS))])
 _FLAT: Final = pa.schema([one.with_name(f"{KAFKA}_{one.name}") for one in _FIELDS])
 VALUE: Final = pa.field("_value", pa.binary())
-"""The bytes of a record, beside its row for as long as the row may still be quarantined."""
+"""The bytes of a record, kept with its row as long as the row may still be quarantined."""
 CHANGE_PREFIX: Final = "_change_"
-"""Of the additional columns of rows for an upsert."""
+"""The prefix of the additional columns of rows for an upsert."""
 ICEBERG_NAMES: Final = frozenset(
     {
         "_file",
@@ -47,32 +47,32 @@ ICEBERG_NAMES: Final = frozenset(
     }
 )
 """Iceberg's own metadata columns: `SELECT *` in Spark fails on a table that has one of them. They
-are refused for Delta too, so that the format of a pipeline stays one word."""
+are rejected for Delta too, so that a pipeline can change its format in one word."""
 FEED_NAMES: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
-"""Columns that Delta adds to a change data feed. A table that has one of them cannot be read as a
-feed any more."""
+"""Columns that Delta adds to a change data feed. A table that has one of them is no longer readable
+as a feed."""
 _FORMAT_NAMES: Final = ", ".join(sorted((ICEBERG_NAMES | FEED_NAMES) - {"_change_type"}))
 RAW_COLUMN: Final = "value"
-"""The one column of values that are not parsed."""
+"""The only column of values that are not parsed."""
 
 
 def metadata_columns(form: Metadata) -> pa.Schema:
-    """The metadata of rows before they are written; with `NONE` the table does not get it."""
+    """Return the metadata of rows before they are written; with `NONE` the table has none."""
     return _FLAT if form is Metadata.FLAT else _STRUCT
 
 
 def record_columns(form: Metadata) -> pa.Schema:
-    """Return the columns from which a whole record can be rebuilt."""
+    """Return the columns that are needed to rebuild a whole record."""
     return pa.schema([*metadata_columns(form), VALUE])
 
 
 def with_metadata_columns(value: pa.Schema, form: Metadata) -> pa.Schema:
-    """The columns that rules and functions see."""
+    """Return the columns for rules and functions."""
     return pa.schema([*value, *metadata_columns(form)])
 
 
 def table_schema(value: pa.Schema, form: Metadata) -> pa.Schema:
-    """The schema of a table that holds such values."""
+    """Return the schema of a table for such values."""
     taken = reserved_among(value.names)
     if taken is not None:
         raise SchemaError(
@@ -86,7 +86,7 @@ def table_schema(value: pa.Schema, form: Metadata) -> pa.Schema:
 
 
 def reserved_among(names: Iterable[str], derived: Collection[str] = ()) -> str | None:
-    """Return the first of these names that is reserved; None when none is.
+    """Return the first of these names that is reserved; None if none is.
 
     `derived` are the names of columns that the table's partitions add.
     """
@@ -102,9 +102,9 @@ def reserved_among(names: Iterable[str], derived: Collection[str] = ()) -> str |
 
 
 def require_free_names(names: Iterable[str], function: str) -> None:
-    """`SchemaError` when a function returns a column whose name an upsert or a format needs.
+    """Raise `SchemaError` if a function returns a column name that an upsert or a format needs.
 
-    `_kafka*` is free, unlike for values: the function gets these columns and may return them.
+    `_kafka*` is allowed, unlike for values: the function gets these columns and may return them.
     """
     taken = next(filter(_is_of_format, names), None)
     if taken is not None:
@@ -122,7 +122,7 @@ def _is_of_format(name: str) -> bool:
 
 
 def with_metadata(values: pa.RecordBatch, source: pa.RecordBatch, form: Metadata) -> pa.RecordBatch:
-    """The parsed rows beside the metadata of the records that they were parsed from."""
+    """Return the parsed rows with the metadata of their records."""
     assert values.num_rows == source.num_rows, "a row for each record"
     columns = [_source_column(source, one) for one in _FIELDS]
     if form is not Metadata.FLAT:
@@ -132,20 +132,20 @@ def with_metadata(values: pa.RecordBatch, source: pa.RecordBatch, form: Metadata
 
 
 def _source_column(source: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """Headers may not have been read."""
+    """Return a column of the source; the headers may not have been read."""
     if field.name not in source.schema.names:
         return pa.nulls(source.num_rows, field.type)
     return source.column(field.name)
 
 
 def with_record(rows: pa.RecordBatch, source: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with the bytes that they were parsed from."""
+    """Return the rows with the bytes of their records."""
     assert rows.num_rows == source.num_rows, "a row for each record"
     return rows.append_column(VALUE, source.column("value"))
 
 
 def records_of(rows: pa.RecordBatch, form: Metadata) -> pa.RecordBatch:
-    """The records that rows came from, with the names and types of the source's columns."""
+    """Return the records of the rows, with the names and types of the source's columns."""
     *metadata, value = fit(rows, record_columns(form)).columns
     if form is not Metadata.FLAT:
         metadata = metadata[0].flatten()
@@ -154,7 +154,7 @@ def records_of(rows: pa.RecordBatch, form: Metadata) -> pa.RecordBatch:
 
 
 def fit(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows in this schema, which has all their columns, each as wide or wider."""
+    """Return the rows in this schema, which has all their columns, each as wide or wider."""
     return pa.RecordBatch.from_arrays(
         [_fitted_column(rows, field) for field in schema], schema=schema
     )

@@ -1,7 +1,7 @@
-"""A DuckDB database for one task: in memory, one thread, and out of reach of files and networks.
+"""A DuckDB database for one task: in memory, one thread, no access to files and networks.
 
 Guarantees: any SQL reads only registered tables; a batch is registered only while it is queried.
-Times are in UTC, whatever the machine's zone is. It is used from one thread.
+Times are in UTC, whatever the machine's zone is. One thread uses it.
 """
 
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ import duckdb
 import pyarrow as pa
 
 _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
-    # A task has one core; Spark decides how many tasks run beside each other.
+    # A task has one core; Spark decides the number of parallel tasks.
     "threads": 1,
-    # A batch has 16 MiB of values, and its columns a few times that.
+    # A batch has 16 MiB of values, and its columns a few times that size.
     "memory_limit": "1GiB",
     "enable_external_access": False,
     "autoinstall_known_extensions": False,
@@ -25,8 +25,8 @@ _SETTINGS: Final[dict[str, str | bool | int | float | list[str]]] = {
 def new_database() -> duckdb.DuckDBPyConnection:
     """Return an empty database without access to files or networks."""
     database = duckdb.connect(":memory:", config=dict(_SETTINGS))
-    # Its wheels contain the extension for time zones, which would use the machine's zone.
-    with suppress(duckdb.CatalogException):  # without it there is only UTC
+    # DuckDB's wheels contain the extension for time zones, which would use the machine's zone.
+    with suppress(duckdb.CatalogException):  # without it, only UTC is available
         database.execute("SET TimeZone = 'UTC'")
     return database
 

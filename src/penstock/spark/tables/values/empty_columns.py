@@ -1,9 +1,9 @@
-"""Columns that had values and have none any more, as a note counts them (pure).
+"""Counts rows of columns that no longer have values, for a note (pure).
 
-A producer that renames a field empties its column, and no record is bad. So each commit reports the
-columns of values that are NULL in all its rows, and the note counts for how many rows a column has
-been empty. A column that never had a value is recorded as `NEVER`: it shows no change of a
-producer.
+If a producer renames a field, its column becomes empty, and no record is bad. So each commit
+reports the value columns that are NULL in all its rows, and the note counts the rows since a column
+became empty. A column that never had a value is recorded as `NEVER`: it does not indicate a change
+of a producer.
 
 The note lists empty columns only, so it costs nothing where every column has values. A pipeline
 with more than `EMPTY_COLUMNS_MAX` empty columns is not watched.
@@ -15,9 +15,10 @@ from typing import Final
 NEVER: Final = -1
 """The column has had no value in any commit of the pipeline."""
 EMPTY_COLUMNS_MAX: Final = 50
-"""Names in a note, which Iceberg keeps for each snapshot: some 1 kB. More are a sparse schema."""
+"""The maximum number of names in a note, which Iceberg keeps for each snapshot: about 1 kB. More
+empty columns mean a sparse schema."""
 EMPTY_ROWS_LOGGED: Final = 100
-"""Rows without a value after which it is logged. Fewer happen wherever a field is optional."""
+"""Log a column after this number of rows without a value. Optional fields often have fewer."""
 
 
 def empty_after(
@@ -44,7 +45,7 @@ def _rows_since(before: Mapping[str, int] | None, name: str, rows: int, *, is_ne
 
 
 def emptied(columns: Mapping[str, int] | None) -> dict[str, int]:
-    """The columns that had values once, and for how many rows they have had none."""
+    """Return the columns that once had values, and the number of rows since without a value."""
     return {name: rows for name, rows in (columns or {}).items() if rows != NEVER}
 
 

@@ -19,7 +19,7 @@ _ID: Final = struct.Struct(">xI")
 
 
 def schema_id_of(value: bytes) -> int:
-    """The id at the beginning of the value."""
+    """Return the id at the beginning of the value."""
     if len(value) < HEADER_BYTES or value[0] != MAGIC:
         raise RowError(
             ErrorClass.MALFORMED,
@@ -30,7 +30,7 @@ def schema_id_of(value: bytes) -> int:
 
 
 def message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
-    """Return the value's message in a Protobuf file, and where it begins."""
+    """Return the value's message in a Protobuf file, and the position of its first byte."""
     count, position = _zigzag(value, HEADER_BYTES)
     if count == 0:
         return (0,), position

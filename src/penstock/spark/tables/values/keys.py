@@ -1,6 +1,6 @@
-"""A record's key to the key columns of a table, for records that have no value: deletions (pure).
+"""Converts a record's key to the key columns of a table, for deletions (pure).
 
-A tombstone identifies the deleted row by its key alone. Accepted keys:
+A tombstone, a record without a value, identifies the deleted row by its key alone. Accepted keys:
 
 | key of the table | bytes of the record's key |
 | --- | --- |
@@ -16,7 +16,7 @@ JSON text is not a number, and neither is 007. Other fields of an object are ign
 a key. Keys in the format of a registry (Avro, Protobuf, JSON Schema: a zero byte and an id before
 the rest) are not accepted, and are rejects with this reason.
 
-Guarantees: those of the port `ValueParser`. Reads one key at a time; deletions are few.
+Guarantees: those of the port `ValueParser`. It reads one key at a time; deletions are few.
 """
 
 import json
@@ -39,10 +39,10 @@ from penstock.spark.tables.values.row_batches import Row, batch_of, in_order
 
 
 class KeyParser:
-    """Reads keys of one table."""
+    """A parser of the keys of one table."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        """`schema` has the key's columns, as the table has them."""
+        """Create the parser; `schema` has the key's columns, as the table has them."""
         assert len(schema), "a key has columns"
         self._schema = pa.schema([pa.field(one.name, one.type, nullable=False) for one in schema])
         self._rows = JsonRows(self._schema)
@@ -78,7 +78,7 @@ class KeyParser:
         return self._rows.read(self._object_of(_text_of(key)))
 
     def _object_of(self, text: str) -> str:
-        """The key as a JSON object."""
+        """Return the key as a JSON object."""
         found, is_json = _loaded(text)
         if is_json and isinstance(found, dict):
             return text

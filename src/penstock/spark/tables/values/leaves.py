@@ -1,7 +1,7 @@
 """The plain columns inside of a column: of structs, lists and maps, at any depth (pure).
 
-Columns of floats are searched for NaN, which has no place in an order: readers that sort it above
-all numbers must not skip it because of the bounds of a file.
+Columns of floats are searched for NaN, which is not ordered: readers that sort it above all numbers
+must not skip it because of the bounds of a file.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ Wanted = Callable[[pa.DataType], bool]
 
 
 def leaves(name: str, column: pa.Array, wanted: Wanted) -> Iterator[tuple[str, pa.Array]]:
-    """The plain columns of wanted types, by their paths in Parquet.
+    """Return the plain columns of these types, by their paths in Parquet.
 
-    Values under a null are null or left out, so a list's values have no row numbers of their own.
+    Values under a null are null or left out, so the values of a list have no row numbers.
     """
     kind = column.type
     if not has_leaf(kind, wanted):
@@ -24,7 +24,7 @@ def leaves(name: str, column: pa.Array, wanted: Wanted) -> Iterator[tuple[str, p
         for field, child in zip(kind, column.flatten(), strict=True):
             yield from leaves(f"{name}.{field.name}", child, wanted)
     elif pa.types.is_map(kind):
-        # As a list: the keys and items of a map are not those of a slice of it alone.
+        # Use the map as a list: the keys and items of a map slice are those of the whole map.
         pair = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
         yield from leaves(f"{name}.key_value", column.cast(pa.list_(pair)).flatten(), wanted)
     elif pa.types.is_list(kind):
@@ -34,7 +34,7 @@ def leaves(name: str, column: pa.Array, wanted: Wanted) -> Iterator[tuple[str, p
 
 
 def has_leaf(kind: pa.DataType, wanted: Wanted) -> bool:
-    """Whether a type has a wanted one inside, or is one."""
+    """Return whether a type is or contains one of these types."""
     if pa.types.is_struct(kind):
         return any(has_leaf(one.type, wanted) for one in kind)
     if pa.types.is_map(kind):
@@ -45,7 +45,7 @@ def has_leaf(kind: pa.DataType, wanted: Wanted) -> bool:
 
 
 def nan_counts(rows: pa.RecordBatch) -> dict[str, int]:
-    """How many values are NaN, for each plain column of floats."""
+    """Return the number of NaN values in each plain column of floats."""
     return {
         path: pc.sum(pc.is_nan(values), min_count=0).as_py()
         for name, column in zip(rows.schema.names, rows.columns, strict=True)
@@ -54,12 +54,12 @@ def nan_counts(rows: pa.RecordBatch) -> dict[str, int]:
 
 
 def float_paths(schema: pa.Schema) -> list[str]:
-    """The plain columns of floats."""
+    """Return the plain columns of floats."""
     return list(nan_counts(_empty(schema)))
 
 
 def paths_of(schema: pa.Schema) -> set[str]:
-    """All plain columns."""
+    """Return all plain columns."""
     return {
         path
         for name, column in zip(schema.names, _empty(schema).columns, strict=True)

@@ -6,8 +6,8 @@
 | a record's timestamp outside of them | the same; in the table of bad records it is null |
 | an empty text by which a Delta table is partitioned | it is how Delta spells null there |
 
-Guarantees: returned rows have none of these. In the good case a column costs one check of its least
-and its greatest value.
+Guarantees: returned rows have none of these values. Without such values, a column costs one check
+of its least and greatest value.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from penstock.spark.tables.values.parser import (
 _FIRST_SECOND: Final = -62_135_596_800
 _LAST_SECOND: Final = 253_402_300_799
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000}
-"""By the unit; nanoseconds do not reach these limits."""
+"""The units per second; nanoseconds do not reach these limits."""
 _UNITS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 OUTSIDE: Final = "outside of the years 1 to 9999 in UTC, which readers of tables cannot show"
 
@@ -41,10 +41,10 @@ class _Limits(NamedTuple):
 
 
 class ShownValues:
-    """A parser whose rows have only times that can be shown."""
+    """A parser whose rows have only times that readers can show."""
 
     def __init__(self, parser: ValueParser, *, is_framed: bool) -> None:
-        """`is_framed`: values begin with the id of their schema."""
+        """Wrap the parser; `is_framed`: values begin with the id of their schema."""
         self._parser = parser
         self._is_framed = is_framed
 
@@ -66,7 +66,7 @@ class ShownValues:
 
 
 def time_rejects(rows: pa.RecordBatch) -> list[Reject]:
-    """The rows with a time that cannot be shown, by their numbers; of several columns the first."""
+    """Return rows with a time that readers cannot show, by number; only the first such column."""
     found: dict[int, Reject] = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         for number in _beyond(column):
@@ -77,7 +77,7 @@ def time_rejects(rows: pa.RecordBatch) -> list[Reject]:
 
 
 def with_shown_timestamps(parsed: Parsed, records: pa.RecordBatch) -> Parsed:
-    """The same, with rows among the rejects whose records have a timestamp beyond the limits."""
+    """Return the result with rows of records with timestamps beyond the limits as rejects."""
     timestamps = records.column("timestamp")
     if parsed.row_numbers is not None:
         timestamps = timestamps.take(parsed.row_numbers)
@@ -93,7 +93,7 @@ def with_shown_timestamps(parsed: Parsed, records: pa.RecordBatch) -> Parsed:
 
 
 def shown_timestamps(timestamps: pa.Array) -> tuple[pa.Array, Mapping[int, str]]:
-    """Return timestamps, null where they cannot be shown, and a message for each of these."""
+    """Return timestamps, null for those that cannot be shown, and a message for each of these."""
     numbers = _beyond(timestamps)
     if not numbers:
         return timestamps, {}
@@ -109,7 +109,7 @@ def shown_timestamps(timestamps: pa.Array) -> tuple[pa.Array, Mapping[int, str]]
 
 
 def empty_rejects(rows: pa.RecordBatch, filled: Sequence[str]) -> list[Reject]:
-    """The rows with an empty text in one of these columns, by their numbers."""
+    """Return the rows with an empty text in one of these columns, by their numbers."""
     found: dict[int, Reject] = {}
     for name in filled:
         if name not in rows.schema.names or not pa.types.is_string(rows.schema.field(name).type):
@@ -128,7 +128,7 @@ def empty_rejects(rows: pa.RecordBatch, filled: Sequence[str]) -> list[Reject]:
 
 
 def _beyond(column: pa.Array) -> list[int]:
-    """The numbers of rows with a time beyond the limits, in order."""
+    """Return the numbers of rows with a time beyond the limits, in order."""
     if not has_leaf(column.type, _is_time) or _is_shown(column):
         return []
     limits = _limits(column.type)
@@ -141,7 +141,7 @@ def _beyond(column: pa.Array) -> list[int]:
 
 
 def _searched(column: pa.Array, first: int) -> Iterator[int]:
-    """The same for lists and maps, for which Arrow does not return the row of a value."""
+    """Return the same for lists and maps, for which Arrow does not return the row of a value."""
     if _is_shown(column):
         return
     if len(column) == 1:
@@ -153,7 +153,7 @@ def _searched(column: pa.Array, first: int) -> Iterator[int]:
 
 
 def _is_shown(column: pa.Array) -> bool:
-    """Whether all times inside are within the limits."""
+    """Return whether all times inside are within the limits."""
     return next(_extremes(column), None) is None
 
 
@@ -163,7 +163,7 @@ def _told(row: pa.Array) -> str:
 
 
 def _extremes(column: pa.Array) -> Iterator[tuple[int, str]]:
-    """Least and greatest values that are beyond the limits."""
+    """Return the least and greatest values that are beyond the limits."""
     for _, values in leaves("", column, _is_time):
         limits = _limits(values.type)
         assert limits is not None, "only such columns are wanted"
@@ -193,7 +193,7 @@ def _limits(kind: pa.DataType) -> _Limits | None:
 
 
 def _numbers(column: pa.Array) -> pa.Array:
-    """Days or parts of seconds as they are stored."""
+    """Return days or parts of seconds as they are stored."""
     return column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
 
 

@@ -1,7 +1,7 @@
-"""Arrow's structs, lists and maps with other values inside; which of them are null stays (pure).
+"""Replaces the values in Arrow's structs, lists and maps; nulls stay nulls (pure).
 
 Guarantees: only the inner values change. A null list stays null and does not become an empty one,
-whether the array is a slice, a large one or one of fixed size, and whatever values are below its
+whether the array is a slice, a large one or one of fixed size, and whatever the values below its
 nulls.
 
 This is not a cast: the caller passes the function that changes the inner values.
@@ -16,19 +16,19 @@ Change = Callable[[pa.Array], pa.Array]
 
 
 def struct_of(column: pa.Array, kind: pa.DataType, children: Sequence[pa.Array]) -> pa.Array:
-    """The structs with these fields, one for each of `kind`."""
+    """Return the structs with these fields, one for each of `kind`."""
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=_nulls(column))
 
 
 def list_of(column: pa.Array, kind: pa.DataType, change: Change) -> pa.Array:
-    """The lists as of `kind`, with their values changed."""
+    """Return the lists with the type `kind` and changed values."""
     values = change(column.flatten())
     return pa.ListArray.from_arrays(_offsets(column), values, type=kind, mask=_nulls(column))
 
 
 def map_of(column: pa.Array, kind: pa.DataType, of_keys: Change, of_items: Change) -> pa.Array:
-    """The maps as of `kind`, with their keys and items changed."""
-    # A map is a list of entries, which Arrow has more functions for.
+    """Return the maps with the type `kind` and changed keys and items."""
+    # A map is a list of entries; Arrow has more functions for lists.
     entry = pa.struct([("key", column.type.key_type), ("value", column.type.item_type)])
     entries = column.cast(pa.list_(entry))
     values = entries.flatten()
@@ -39,7 +39,7 @@ def map_of(column: pa.Array, kind: pa.DataType, of_keys: Change, of_items: Chang
 
 
 def has_required_leaves(kind: pa.DataType) -> bool:
-    """Whether a struct in it has a plain field that may not be null."""
+    """Return whether a struct in it has a plain field that may not be null."""
     if pa.types.is_struct(kind):
         return any(
             has_required_leaves(one.type) if pa.types.is_nested(one.type) else not one.nullable
@@ -51,10 +51,10 @@ def has_required_leaves(kind: pa.DataType) -> bool:
 
 
 def for_parquet(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The same values, where required fields have no null below a null struct.
+    """Return the same values; required fields have no null below a null struct.
 
-    Arrow has no value there, so both are the same to every reader. Arrow's writer of Parquet
-    refuses the null anyway. A null that is not below a null struct stays, and is refused.
+    Arrow has no value there, so both are the same to every reader. Arrow's Parquet writer rejects
+    the null anyway. A null that is not below a null struct stays, and is rejected.
     """
     if not has_required_leaves(kind):
         return column
@@ -86,7 +86,7 @@ def _required_leaf(leaf: pa.Array, parent: pa.Array) -> pa.Array:
 
 
 def _offsets(column: pa.Array) -> pa.Array:
-    """From lengths: a slice has offsets that do not begin at zero, and a null may have values."""
+    """Return offsets from lengths: a slice has other offsets, and a null may have values."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int32())
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum_checked(lengths)])
 

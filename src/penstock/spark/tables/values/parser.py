@@ -1,8 +1,8 @@
-"""The port `ValueParser`: a column of bytes to columns of a table, and rejects.
+"""The port `ValueParser`: converts a column of bytes to columns of a table, and rejects.
 
-Guarantees that each parser keeps, and that one suite checks: every row of the input is either in
-`rows` or in `rejects`, never in both; `rows` keeps the order of the input; a bad record costs its
-own row only. A parser belongs to one task and is used from one thread.
+Guarantees of each parser, checked by one test suite: every row of the input is either in `rows` or
+in `rejects`, never in both; `rows` keeps the order of the input; a bad record costs its own row
+only. A parser belongs to one task, and one thread uses it.
 """
 
 from collections.abc import Sequence
@@ -14,45 +14,45 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MESSAGE_CHARACTERS_MAX: Final = 1_000
-"""A reason is for people; the value itself is beside it in the table of bad records."""
+"""A reason is for people; the value itself is in the same row of the table of bad records."""
 
 
 class ErrorClass(Enum):
-    """Why a record is not in the table."""
+    """The reason why a record is not in the table."""
 
     MALFORMED = "malformed"
-    """The bytes are not of the format."""
+    """The bytes do not have the format."""
     TYPE_MISMATCH = "type_mismatch"
     """A field has a value that its column cannot hold."""
     MISSING_VALUE = "missing_value"
     """A required column has no value."""
     UNKNOWN_SCHEMA = "unknown_schema"
-    """The registry has no schema of the record's id."""
+    """The registry has no schema for the record's id."""
     INCOMPATIBLE_SCHEMA = "incompatible_schema"
     """The record's schema does not fit the table's."""
     EXPECTATION = "expectation"
-    """A rule quarantines it."""
+    """A rule quarantines the record."""
     CONSTRAINT = "constraint"
-    """It breaks a rule of the table's owner, such as a CHECK of a Delta table."""
+    """The row breaks a rule of the table's owner, such as a CHECK of a Delta table."""
 
 
 class RowError(Exception):
-    """Why one value is not a row: parsers raise it internally and return a `Reject`."""
+    """The reason why one value is not a row: parsers raise it internally and return a `Reject`."""
 
     def __init__(self, error: ErrorClass, message: str) -> None:
         self.error = error
         self.message = message
 
     def __str__(self) -> str:
-        """The message."""
+        """Return the message."""
         return self.message
 
 
 class Reject(NamedTuple):
-    """One record that could not be read; a tuple, since many are created."""
+    """One unreadable record; a tuple, because many are created."""
 
     row: int
-    """Its number in the input."""
+    """The row's number in the input."""
     error: ErrorClass
     message: str
     """The problem, with the field and its value."""
@@ -66,24 +66,24 @@ class Parsed:
 
     rows: pa.RecordBatch
     row_numbers: pa.Array | None
-    """For each row its number in the input; None when no row of the input is missing."""
+    """The number of each row in the input; None if `rows` has all rows of the input."""
     rejects: tuple[Reject, ...] = ()
-    """In the order of the input."""
+    """The rejects, in the order of the input."""
 
 
 class ValueParser(Protocol):
-    """Reads values of one format."""
+    """A parser of values of one format."""
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of its rows; with a registry they may grow between two calls."""
 
     def parse(self, values: pa.Array) -> Parsed:
-        """Read a column of type binary; a null is a row of nulls."""
+        """Parse a column of type binary; a null is a row of nulls."""
 
 
 def rejecting(parsed: Parsed, bad: Sequence[Reject]) -> Parsed:
-    """The same without these rows, which are rejects by their numbers in `rows`; one for each."""
+    """Return the result without these rows; each is a reject, by its number in `rows`."""
     if not bad:
         return parsed
     gone = pa.array([one.row for one in bad], pa.int64())
@@ -96,7 +96,7 @@ def rejecting(parsed: Parsed, bad: Sequence[Reject]) -> Parsed:
 
 
 def of_record(reject: Reject, parsed: Parsed) -> Reject:
-    """A reject by the number of its row, with the number of its record instead."""
+    """Return a reject with the number of its record instead of its row."""
     if parsed.row_numbers is None:
         return reject
     return reject._replace(row=parsed.row_numbers[reject.row].as_py())

@@ -1,8 +1,8 @@
-"""The text of .proto files to descriptors, by the protoc of grpcio-tools, in a process of its own.
+"""Compiles .proto files to descriptors, by the protoc of grpcio-tools, in a separate process.
 
 Guarantees: at most `FILES_MAX` files of `FILE_CHARACTERS_MAX` are compiled, in a folder that is
 removed, within `TIMEOUT_S`; an error of the compiler is a `SchemaError` with its text. A file can
-import those that are passed with it and Google's well-known ones, and no other file of the disk.
+import the other passed files and Google's well-known ones, and no other file of the disk.
 """
 
 import subprocess
@@ -25,7 +25,7 @@ TIMEOUT_S: Final = 60
 
 
 def compile_proto(texts: Mapping[str, str], main: str, what: str) -> FileDescriptorSet:
-    """The descriptors of the file `main` and of its imports; `texts` has each by its name."""
+    """Return the descriptors of the file `main` and its imports; `texts` has each file by name."""
     if find_spec("grpc_tools") is None:
         raise SchemaError(
             what, "there is no protoc here.", "pip install 'penstock[protobuf]' brings it."

@@ -1,4 +1,4 @@
-"""A Protobuf message to the columns of a table, and its fields to their values (pure).
+"""Converts a Protobuf message to the columns of a table, and its fields to values (pure).
 
 Guarantees: the types are those of Spark's `from_protobuf`, except for the differences below; a
 message that no table can hold is a `SchemaError` that names the field.
@@ -109,7 +109,7 @@ class MessageColumns:
         return kind, lambda message: convert(getattr(message, name))
 
     def _single(self, field: FieldDescriptor, path: str, depth: int) -> tuple[pa.DataType, Getter]:
-        """One value of the field, whether it is repeated or not."""
+        """Return one value of the field, whether it is repeated or not."""
         message = field.message_type
         if message is not None and message.full_name == _TIMESTAMP_NAME:
             return pa.timestamp("us", tz="UTC"), _microseconds

@@ -1,7 +1,7 @@
 """Protobuf values: with the schema of a .proto file, or framed with an id of a registry.
 
-Guarantees: those of the port. Unknown fields are ignored, as in Protobuf; so a value that was
-written with an unrelated message may well be read, with odd content.
+Guarantees: those of the port. Unknown fields are ignored, as in Protobuf. So a value of an
+unrelated message may be accepted, with wrong content.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ _MAIN: Final = "value.proto"
 def protobuf_file_values(
     texts: Mapping[str, str], main: str, message: str | None, what: str
 ) -> OneSchemaValues:
-    """Reads bare values; without a name the message is the only one of the file `main`."""
+    """Return a parser of bare values; without a name the file `main` must have one message."""
     compiled = compile_proto(texts, main, what)
     file = _file(compiled, main)
     names = _names(file, "", list(file.message_type))
@@ -51,12 +51,12 @@ def protobuf_file_values(
 def protobuf_registry_values(
     schemas: Schemas, base: RegisteredSchema | None = None, table: TableColumns | None = None
 ) -> RegisteredValues:
-    """Reads framed values."""
+    """Return a parser of framed values."""
     return RegisteredValues(schemas, compile_protobuf, base, table)
 
 
 def compile_protobuf(schema: RegisteredSchema) -> CompiledSchema:
-    """A schema of the registry, ready to read framed values of its first message."""
+    """Return a schema of the registry, ready to parse framed values of its first message."""
     what = f"schema {schema.schema_id}"
     if schema.kind != KIND:
         raise SchemaError(what, f"it is of kind {schema.kind}.", "Set value.format to that kind.")
@@ -97,7 +97,7 @@ def _reader(descriptor: Descriptor, what: str) -> tuple[MessageColumns, Callable
 
 
 def _descriptor(compiled: FileDescriptorSet, name: str) -> Descriptor:
-    # A pool of its own: two versions of one file have the same names.
+    # Use a separate pool: two versions of one file have the same names.
     pool = DescriptorPool()
     for file in compiled.file:
         pool.Add(file)
@@ -109,7 +109,7 @@ def _file(compiled: FileDescriptorSet, name: str) -> FileDescriptorProto:
 
 
 def _names(file: FileDescriptorProto, outer: str, messages: list[Any]) -> list[str]:
-    """The full names of messages, each followed by those inside it."""
+    """Return the full names of messages, each followed by those inside it."""
     found = []
     for message in messages:
         prefix = outer or file.package

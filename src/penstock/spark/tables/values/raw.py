@@ -19,5 +19,5 @@ class RawValues:
         return SCHEMA
 
     def parse(self, values: pa.Array) -> Parsed:
-        """The same bytes, not copied."""
+        """Return the same bytes, not copied."""
         return Parsed(pa.RecordBatch.from_arrays([values], schema=SCHEMA), None)

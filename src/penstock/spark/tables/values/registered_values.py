@@ -1,9 +1,9 @@
-"""Values that name their schema by its id in a registry: each id is read by its own schema.
+"""Values with the id of their schema in a registry: each is read with its own schema.
 
 Guarantees: ids of different schemas may follow each other in one column; the columns are those of
 all schemas seen so far together, added and widened by the rules of `schema_changes`. Values whose
-schema is unknown, or does not fit the others, are rejects with this reason. When the registry does
-not respond, the batch fails: the records are not at fault, and are read again.
+schema is unknown, or does not fit the others, are rejects with this reason. If the registry does
+not respond, the batch fails: the records are not bad, and are read again.
 
 The `compile_schema` of the format interprets a schema.
 """
@@ -34,27 +34,27 @@ Group: TypeAlias = tuple[pa.RecordBatch, list[int], list[Reject]]
 
 @dataclass(frozen=True, slots=True)
 class CompiledSchema:
-    """One schema, ready to read framed values."""
+    """One schema, ready to parse framed values."""
 
     columns: pa.Schema
     read: Callable[[Sequence[Numbered]], Group]
 
 
 class MisfitError(Exception):
-    """Values with such columns do not fit this table; the text has the reason."""
+    """Values with these columns do not fit this table; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The columns that values have to fit."""
+    """The columns that values must fit."""
 
     columns: pa.Schema
     may_widen: bool = True
     derived: frozenset[str] = frozenset()
-    """Names of columns that the table's partitions add: no value has them."""
+    """The names of columns that the table's partitions add: no value has them."""
 
     def with_columns(self, columns: pa.Schema) -> pa.Schema:
-        """Return all columns together; `MisfitError` when these do not fit the table's."""
+        """Return all columns together; raise `MisfitError` if these do not fit the table's."""
         taken = reserved_among(columns.names, self.derived)
         if taken is not None:
             raise MisfitError(
@@ -74,14 +74,14 @@ class TableColumns:
 
 
 class Schemas(Protocol):
-    """Where schemas are found by id; `Registry` is one."""
+    """A store of schemas by id; `Registry` is one."""
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
-        """The schema, or `UnknownSchemaError`."""
+        """Return the schema, or raise `UnknownSchemaError`."""
 
 
 class RegisteredValues:
-    """Reads framed values."""
+    """A parser of framed values."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class RegisteredValues:
         base: RegisteredSchema | None = None,
         table: TableColumns | None = None,
     ) -> None:
-        """The columns at the start are those of the table; without one, of the schema `base`."""
+        """Start with the columns of the table; without a table, of the schema `base`."""
         self._schemas = schemas
         self._compile = compile_schema
         self._compiled: dict[int, CompiledSchema] = {}
@@ -104,7 +104,7 @@ class RegisteredValues:
         return self._table.columns
 
     def parse(self, values: pa.Array) -> Parsed:
-        """Read each value by the schema that it names."""
+        """Parse each value with its own schema."""
         groups, nulls, rejects = _by_schema(values)
         batches: list[pa.RecordBatch] = []
         numbers: list[int] = []
@@ -128,7 +128,7 @@ class RegisteredValues:
         return in_order(joined(fitted, self.schema), numbers, rejects, len(values))
 
     def _known(self, schema_id: int) -> CompiledSchema:
-        """The schema of this id; `RowError` says why its values cannot be read."""
+        """Return the schema of this id; raise `RowError` if its values are unreadable."""
         found = self._compiled.get(schema_id)
         if found is not None:
             return found
@@ -155,7 +155,7 @@ class RegisteredValues:
         except SchemaError:
             raise
         except Exception as error:
-            # A bad schema in the registry rejects its own values, and no others.
+            # A bad schema in the registry rejects only its own values.
             raise SchemaError(
                 f"schema {schema.schema_id}",
                 f"it cannot be understood: {type(error).__name__} {error}.",
@@ -166,7 +166,7 @@ class RegisteredValues:
 def one_by_one(
     columns: pa.Schema, read: Callable[[bytes], object], schema_id: int | None
 ) -> CompiledSchema:
-    """A schema whose values are read one after the other; `read` raises `RowError`."""
+    """Return a schema that parses values one by one; `read` raises `RowError`."""
 
     def read_all(values: Sequence[Numbered]) -> Group:
         rows: list[Row] = []
@@ -183,7 +183,7 @@ def one_by_one(
 
 
 class OneSchemaValues:
-    """Reads values that are all of one schema and carry no id."""
+    """A parser of values that all have one schema and no id."""
 
     def __init__(self, compiled: CompiledSchema) -> None:
         self._compiled = compiled

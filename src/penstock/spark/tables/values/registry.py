@@ -1,14 +1,14 @@
 """A schema registry with Confluent's API: schemas by id and by subject, over HTTP.
 
-Guarantees: an answer is at most `ANSWER_BYTES_MAX`, a call takes at most its timeout times its
-attempts, and at most `SCHEMAS_MAX` schemas are kept. A schema of an id never changes, so it is
-requested once; an unknown id is cached for `UNKNOWN_S`, so that bad records do not cause a flood of
-calls. A name and a password in the address go into a header and into no message.
+Guarantees: a response has at most `ANSWER_BYTES_MAX`, a call lasts at most its timeout times its
+attempts, and at most `SCHEMAS_MAX` schemas are cached. The schema of an id never changes, so it is
+requested once. An unknown id is cached for `UNKNOWN_S`, so that bad records do not cause many
+calls. A name and a password in the address are sent in a header and are in no message.
 
 An error of one schema is a `SchemaError` or `UnknownSchemaError`, and rejects its values; an error
 of the registry is a `RegistryError`.
 
-It parses nothing: a schema is text, with the texts that it refers to.
+It parses nothing: a schema is text, with the texts of its references.
 """
 
 import base64
@@ -28,9 +28,9 @@ from penstock.spark.tables.definition.errors import SchemaError
 
 ANSWER_BYTES_MAX: Final = 4_194_304
 SCHEMAS_MAX: Final = 1_000
-"""Ids in the values of one task; a topic has a handful."""
+"""The maximum number of ids in the values of one task; a topic has a few."""
 REFERENCES_MAX: Final = 100
-"""Schemas that one schema refers to, in all levels."""
+"""The maximum number of references of one schema, in all levels."""
 TIMEOUT_S: Final = 10.0
 ATTEMPTS: Final = 3
 PAUSE_S: Final = 0.5
@@ -40,7 +40,7 @@ _UNKNOWN: Final = frozenset({400, NOT_FOUND, 422})
 """The status codes of registries for an unknown or invalid id."""
 _SERVER_ERROR: Final = 500
 _TOO_MANY: Final = 429
-"""Retried, like an error of the server."""
+"""The status code of a retried error, like an error of the server."""
 
 
 class RegistryError(SparkQueryError):
@@ -48,23 +48,23 @@ class RegistryError(SparkQueryError):
 
 
 class UnknownSchemaError(SparkQueryError):
-    """The registry responds, and has no such schema."""
+    """The registry responds, and does not have the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """One schema, as the registry has it."""
+    """One schema of the registry."""
 
     schema_id: int
     kind: str
     """AVRO, PROTOBUF or JSON."""
     text: str
     references: tuple[tuple[str, str], ...] = ()
-    """By name, the texts that it refers to, each before those that refer to it."""
+    """The texts of its references by name, dependencies first."""
 
 
 class Registry:
-    """The client of one registry; belongs to one thread."""
+    """The client of one registry, used by one thread."""
 
     def __init__(
         self,
@@ -83,11 +83,11 @@ class Registry:
 
     @property
     def address(self) -> str:
-        """Its address, without a password."""
+        """The address of the registry, without a password."""
         return self._base
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
-        """The schema of this id."""
+        """Return the schema of this id."""
         found = self._schemas.get(schema_id)
         if found is not None:
             return found
@@ -104,7 +104,7 @@ class Registry:
         return found
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """The newest schema of this subject; requested each time, since it changes."""
+        """Return the newest schema of this subject; it may change, so it is requested each time."""
         answer = self._get(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions/latest")
         schema_id = answer.get("id")
         if not isinstance(schema_id, int):
@@ -137,7 +137,7 @@ class Registry:
                     f"it is made of more than {REFERENCES_MAX} others.",
                     "Use fewer.",
                 )
-            # Marked before it is requested: a cycle ends here.
+            # Mark the reference before the request, so that a cycle ends here.
             collected[name] = ""
             place = f"/subjects/{urllib.parse.quote(str(subject), safe='')}/versions/{version}"
             answer = self._get(place)

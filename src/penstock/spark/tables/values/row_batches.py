@@ -1,4 +1,4 @@
-"""Rows as Python values to a record batch; the few that Arrow rejects are found one by one (pure).
+"""Converts rows of Python values to a record batch; finds rows that Arrow rejects (pure).
 
 Guarantees: every row is either in the batch or among the errors; the batch keeps the order.
 """
@@ -17,23 +17,23 @@ _REFUSED = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One value that was read."""
+    """One parsed value."""
 
     number: int
-    """In the input."""
+    """The number in the input."""
     value: object
-    """By the names of its columns, for Arrow; None is a row of nulls."""
+    """The values by column name, for Arrow; None is a row of nulls."""
 
 
 def batch_of(
     rows: Sequence[Row], schema: pa.Schema, schema_id: int | None = None
 ) -> tuple[pa.RecordBatch, list[int], list[Reject]]:
-    """Return the rows, their numbers, and those that the schema rejects."""
+    """Return the rows, their numbers, and the rows that the schema rejects."""
     try:
         return _batch([row.value for row in rows], schema), [row.number for row in rows], []
     except _REFUSED:
         pass
-    # Rare: a row passed the parser and does not fit, so each row is tried alone.
+    # Rare: a row passed the parser and does not fit, so try each row alone.
     batches, numbers, rejects = [], [], []
     for row in rows:
         try:
@@ -48,7 +48,7 @@ def batch_of(
 def null_rows(
     numbers: Sequence[int], schema: pa.Schema
 ) -> tuple[pa.RecordBatch, list[int], list[Reject]]:
-    """Return rows of nulls for null values, or rejects where a column is required."""
+    """Return rows of nulls for null values, or rejects if a column is required."""
     required = [field.name for field in schema if not field.nullable]
     if not required:
         nulls = [pa.nulls(len(numbers), field.type) for field in schema]
@@ -59,7 +59,7 @@ def null_rows(
 
 
 def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of several of the same schema."""
+    """Return one batch from several of the same schema."""
     return pa.concat_batches(batches) if batches else _empty(schema)
 
 
@@ -79,7 +79,7 @@ def in_order(
 def _with_rows(columns: list[pa.Array], schema: pa.Schema, count: int) -> pa.RecordBatch:
     if columns:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
-    # A batch without columns still has rows, which Arrow counts by a struct.
+    # A batch without columns still has rows, which a struct array counts.
     return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
 
 
@@ -88,6 +88,6 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _batch(values: list[object], schema: pa.Schema) -> pa.RecordBatch:
-    # As one array of structs: a list of dictionaries is walked once, in C++.
+    # Convert one array of structs: Arrow walks a list of dictionaries once, in C++.
     rows = pa.array([{} if value is None else value for value in values], pa.struct(list(schema)))
     return pa.RecordBatch.from_arrays(rows.flatten(), schema=schema)

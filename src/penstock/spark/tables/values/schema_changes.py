@@ -1,7 +1,7 @@
 """Changes of a table's schema for new rows: none, added, widened, or incompatible (pure).
 
-Guarantees: a change never drops a column, never narrows one and never changes what stored rows
-mean, and a required column stays required. Added columns are nullable, since existing rows have no
+Guarantees: a change never drops a column, never narrows one and never changes the meaning of stored
+rows, and a required column stays required. Added columns are nullable, since existing rows have no
 value. A column that the new rows lack stays.
 
 | table | rows | the change |
@@ -23,8 +23,8 @@ A column whose name is the path of another one (`a.b`, beside a struct `a` with 
 same to Iceberg, so it is incompatible there.
 
 Delta (`may_widen` is false) adds only: a column is not widened, and types in a map stay unchanged,
-because `deltalake` cannot read the older files. A column whose name Spark does not accept is not
-added: the owner could not change the table any more.
+because `deltalake` cannot read the older files. A column whose name Spark rejects is not added: the
+owner could no longer change the table.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 """From narrow to wide."""
 FLOATS: Final = (pa.float32(), pa.float64())
 _RARE: Final = frozenset(" ,;{}()\n\t=")
-"""Spark changes no Delta table without column mapping that has one of these in a column's name."""
+"""Spark cannot alter a Delta table without column mapping if a column's name has one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Widened:
-    """A column with a wider type from now on."""
+    """A column with a wider type after the change."""
 
     path: tuple[str, ...]
     before: pa.DataType
@@ -75,7 +75,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Incompatible:
-    """The rows cannot be in this table."""
+    """The rows do not fit into this table."""
 
     reasons: tuple[str, ...]
     """One sentence for each column that does not fit."""
@@ -98,12 +98,12 @@ def change_of(
 
 
 def all_nullable(schema: pa.Schema) -> pa.Schema:
-    """The same columns, all of which may be null, and so may their parts."""
+    """Return the same columns, nullable at every level."""
     return pa.schema([pa.field(one.name, _all_nullable(one.type)) for one in schema])
 
 
 def column_count(kinds: Iterable[pa.Field]) -> int:
-    """How many columns there are, those in structs included."""
+    """Return the number of columns, including those in structs."""
     return sum(1 + column_count(_fields_in(one.type)) for one in kinds)
 
 
@@ -114,7 +114,7 @@ class _Merging:
         self.steps: list[Step] = []
         self.reasons: list[str] = []
         self._maps = 0
-        """Maps that the walk is in."""
+        """The number of maps around the current place."""
 
     def fields(
         self, path: tuple[str, ...], table: list[pa.Field], rows: list[pa.Field]
@@ -195,7 +195,7 @@ class _Merging:
 
 
 def _refused(step: Step) -> str | None:
-    """Return why a Delta table cannot have this change; None when it can."""
+    """Return the reason why a Delta table cannot have this change; None if it can."""
     match step:
         case Widened(path, before, after):
             return (
@@ -222,7 +222,7 @@ def _unnameable(path: tuple[str, ...]) -> str:
 
 
 def _paths_in(path: tuple[str, ...], kind: pa.DataType) -> Iterator[tuple[str, ...]]:
-    """The fields of structs that lie in this type."""
+    """Return the fields of structs inside this type."""
     for one in _fields_in(kind):
         yield (*path, one.name)
         yield from _paths_in((*path, one.name), one.type)
@@ -238,7 +238,7 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def _all_nullable(kind: pa.DataType) -> pa.DataType:
-    """A new column's parts may be null as well: later rows may lack them."""
+    """Return the type with nullable parts: later rows may lack parts of a new column."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(one.name, _all_nullable(one.type)) for one in kind])
     if pa.types.is_map(kind):
@@ -249,7 +249,7 @@ def _all_nullable(kind: pa.DataType) -> pa.DataType:
 
 
 def _double_paths(fields: Iterable[pa.Field]) -> list[str]:
-    """One sentence for each path that two columns have."""
+    """Return one sentence for each path that two columns have."""
     counted = Counter(path for one in fields for path in _paths(one.name, one.type))
     return [
         f"two columns have the path '{path}', and to Iceberg they are one."
@@ -274,7 +274,7 @@ def _paths(path: str, kind: pa.DataType) -> Iterator[str]:
 
 
 def _fields_in(kind: pa.DataType) -> Iterable[pa.Field]:
-    """The fields of the struct that this is, or that lies in a list or map of it."""
+    """Return the fields of this struct, or of the struct inside this list or map."""
     while pa.types.is_list(kind) or pa.types.is_map(kind):
         kind = kind.item_type if pa.types.is_map(kind) else kind.value_type
     return list(kind) if pa.types.is_struct(kind) else ()

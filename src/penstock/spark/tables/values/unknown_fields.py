@@ -1,7 +1,7 @@
 """Fields of JSON values without a column: counted, kept in a column, or a reason to reject.
 
-A field that the schema does not name has no column in the table. So that it does not vanish without
-a trace, a parser of JSON is wrapped in this one:
+A field that is not in the schema has no column in the table. This parser wraps a parser of JSON, so
+that such a field is not lost silently:
 
 | `value.unknown_fields` | |
 | --- | --- |
@@ -10,7 +10,7 @@ a trace, a parser of JSON is wrapped in this one:
 | `reject` | counted, and the record is a reject that names the first of them |
 | `ignore` | nothing |
 
-Fields of structs are checked as those of the value are, by their path (`address.zip`); those in
+Fields of structs are checked like fields of the value, by their path (`address.zip`); fields in
 lists and maps are not. `rescue` and `reject` check every value. A name counts once for a record.
 `NAMES_MAX` names are counted; others are one name together.
 
@@ -36,9 +36,10 @@ from penstock.spark.tables.values.parser import (
 )
 
 LOOKED_AT_MAX: Final = 256
-"""Values of one part that are read in Python to be counted: half a millisecond."""
+"""The maximum number of values of one part that are read in Python for the count: half a
+millisecond."""
 NAMES_MAX: Final = 20
-"""A note names them all. An object whose keys are data would have a name for each record."""
+"""A note has all names. An object whose keys are data would have a name for each record."""
 NAME_CHARACTERS_MAX: Final = 100
 OTHERS: Final = "(others)"
 RESCUED: Final = "_rescued_data"
@@ -57,12 +58,12 @@ class UnknownFieldValues:
         self._parser = parser
         self._mode = mode
         self.counts: Counter[str] = Counter()
-        """By the path of a field, in how many of the checked values it occurs."""
+        """The number of checked values with a field, by its path."""
         self.looked_at = 0
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the parser, and that of rescued fields."""
+        """The columns of the parser, and the column of rescued fields."""
         schema = self._parser.schema
         if self._mode is UnknownFields.RESCUE:
             return schema.append(pa.field(RESCUED, pa.string()))
@@ -92,12 +93,12 @@ class UnknownFieldValues:
         self.counts[name if is_known else OTHERS] += 1
 
     def _unknown(self, value: bytes | None) -> list[tuple[str, object]]:
-        """Return the fields without a column, by their paths; the parser has read the value."""
+        """Return the fields without a column, by their paths; the parser has accepted the value."""
         if value is None:
             return []
         try:
             found = decoded(value.decode())
-        except (ValueError, RecursionError):  # values that only the parser reads
+        except (ValueError, RecursionError):  # values that only the parser accepts
             return []
         return list(_fields(found, self._parser.schema)) if isinstance(found, dict) else []
 

@@ -1,11 +1,11 @@
-"""From a definition to the parser of its values, in two steps.
+"""Creates the parser of a definition's values, in two steps.
 
 The driver creates a `ParserPlan`: it reads the schema's file, or requests the newest schema of the
 subject from the registry. A task creates the parser from the plan, which is a plain value: it needs
 no file, and requests only the ids of its values from the registry.
 
-Guarantees: the driver reports an unreadable schema, before a batch begins, with the key of the
-definition that named it.
+Guarantees: the driver reports an unreadable schema, before a batch begins, with its key in the
+definition.
 """
 
 from dataclasses import dataclass
@@ -38,13 +38,13 @@ SUBJECT_SUFFIX: Final = "-value"
 
 @dataclass(frozen=True, slots=True)
 class ParserPlan:
-    """Everything that a task needs to read values."""
+    """A task's input for parsing values."""
 
     format: ValueFormat
     ddl: str | None = None
-    """The columns, when they are known as such."""
+    """The columns, if they are known as DDL."""
     files: tuple[tuple[str, str], ...] = ()
-    """The schema's file by its name: its text."""
+    """The schema's files: their texts by name."""
     message: str | None = None
     registry: str | None = None
     base: RegisteredSchema | None = None
@@ -56,7 +56,7 @@ class ParserPlan:
 def plan_parser(
     value: ValueSettings, topics: tuple[str, ...], pinned: pa.Schema | None = None
 ) -> ParserPlan:
-    """Find the schema; `pinned` is the inferred one, which the caller keeps."""
+    """Return the plan with the schema; `pinned` is the inferred one, which the caller keeps."""
     source, text, unknown = value.schema_source, value.schema, value.unknown_fields
     if source is SchemaSource.NONE:
         return ParserPlan(value.format)
@@ -77,9 +77,9 @@ def plan_parser(
 
 
 def new_parser(plan: ParserPlan, table: TableColumns | None = None) -> ValueParser:
-    """Return the parser of this plan, which returns no row with a time that readers cannot show.
+    """Return the parser of this plan; its rows have only times that readers can show.
 
-    `table` has the columns that values of a registry's schemas have to fit to. A parser that counts
+    `table` has the columns that values of a registry's schemas must fit. A parser that counts
     fields without a column is an `UnknownFieldValues`.
     """
     shown = ShownValues(_parser_of(plan, table), is_framed=plan.registry is not None)
@@ -89,7 +89,7 @@ def new_parser(plan: ParserPlan, table: TableColumns | None = None) -> ValuePars
 
 
 def _parser_of(plan: ParserPlan, table: TableColumns | None) -> ValueParser:
-    """Formats are loaded when they are needed."""
+    """Return the parser; import the modules of its format on first use."""
     if plan.registry is not None:
         return _registered(plan, Registry(plan.registry), table)
     if plan.format is ValueFormat.RAW:

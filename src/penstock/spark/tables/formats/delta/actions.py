@@ -1,10 +1,10 @@
-"""From a receipt to a file's entry in Delta's log: partition values and statistics.
+"""Converts a receipt to a file's entry in Delta's log: partition values and statistics.
 
 Readers skip files by their statistics, so statistics must never exclude an existing value: texts
 are cut with a greatest character appended, times are rounded outwards to milliseconds, as Delta's
 protocol requires, and columns without a clear order in every reader (floats with NaN, decimals of
-many digits, binaries, nested columns) have none. A bound that cannot be written is left out, with
-the other; `delta.bounds` says what that means to readers, and which columns have bounds.
+many digits, binaries, nested columns) have none. If one bound cannot be written, both are left out;
+`delta.bounds` documents the effect on readers, and the columns with bounds.
 """
 
 import json
@@ -33,8 +33,8 @@ def add_action(
     modified_ms: int,
     bounded: Collection[str] | None = None,
 ) -> AddAction:
-    """The file as an action of a commit. `bounded`: the columns with statistics, or the first."""
-    # Unescaped characters: deltalake reads the escapes of some as other characters.
+    """Return the file as a commit's action. `bounded`: columns with statistics; None: the first."""
+    # Do not escape characters: deltalake decodes some escapes to other characters.
     statistics = json.dumps(
         _statistics(receipt, bounded), ensure_ascii=False, separators=(",", ":")
     )
@@ -86,22 +86,23 @@ def _statistics(receipt: FileReceipt, bounded: Collection[str] | None) -> Mappin
 
 
 def _is_inexact(column: ColumnSchema, receipt: FileReceipt) -> bool:
-    """Whether Parquet's bounds are wrong for some reader of Delta."""
+    """Return whether Parquet's bounds are wrong for some reader of Delta."""
     if column.logical_type.type == "DECIMAL":
         return not is_exact_decimal(column.precision, column.scale)
     return column.physical_type in _FLOATS and receipt.may_have_nan(column.path)
 
 
 def _bounds(groups: Sequence[Statistics], column: ColumnSchema) -> tuple[object, object]:
-    """The least and the greatest value, rounded outwards; None for an unknown one."""
+    """Return the least and greatest value, rounded outwards; None for an unknown one."""
     if not all(one.has_min_max for one in groups):
-        # Parquet has none for texts of some thousand bytes: they are somewhere among all texts.
+        # Parquet has no bounds for texts of some thousand bytes: they may be anywhere among all
+        # texts.
         is_text = column.logical_type.type == "STRING"
         return ("", _GREATEST_CHARACTER * TEXT_CHARACTERS_MAX) if is_text else (None, None)
     try:
         low, high = min(one.min for one in groups), max(one.max for one in groups)
         return _rounded_down(low), _rounded_up(high)
-    except (OverflowError, ValueError):  # a time that Python does not have
+    except (OverflowError, ValueError):  # a time outside Python's range
         return None, None
 
 

@@ -1,18 +1,17 @@
-"""Which columns of a Delta table have bounds in its log: those that every reader gets right.
+"""Chooses the columns of a Delta table with bounds in its log: bounds safe for every reader.
 
 Readers skip files by bounds, so wrong bounds hide rows; and `deltalake` treats missing bounds as
 bounds of an empty range. So a column has them in all files, or in none:
 
 - Floats have none. `deltalake` writes the files of a compaction and of a merge itself, and leaves
   NaN out of their bounds; for Spark and DuckDB it is greater than all numbers.
-- Decimals have them as far as a double is exact and is written without an exponent, because that is
-  how `deltalake` writes them, and reads no exponents.
+- Decimals have them as far as a double is exact and is written without an exponent, because
+  `deltalake` writes them as doubles, and cannot read exponents.
 - Booleans, binaries and columns inside of other columns have none: no reader uses them.
 - Columns that the table got later have none: the files from before could have none.
 
 Delta's own table property names these columns. Every writer obeys it, and readers use no others. A
-user's value of it stays, and then files that `deltalake` writes are still without bounds that would
-be wrong.
+user's value of it stays, and even then files that `deltalake` writes have no wrong bounds.
 """
 
 import re
@@ -31,7 +30,7 @@ COLUMNS_MAX: Final = 32
 DECIMAL_DIGITS_MAX: Final = 15
 """A double always has this number of digits ..."""
 DECIMAL_SCALE_MAX: Final = 4
-"""... and starting at 0.00001 it is written with an exponent."""
+"""... and at 0.00001 and below it is written with an exponent."""
 _NONE: Final = ColumnProperties(statistics_enabled="NONE")
 _ALL: Final = ColumnProperties(statistics_enabled="PAGE")
 """The default otherwise."""
@@ -39,14 +38,14 @@ _NAME: Final = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)*)`|(?P<plain>[^,`]+))\
 
 
 def is_exact_decimal(precision: int, scale: int) -> bool:
-    """Whether a double holds all decimals of this type, and no writer uses an exponent."""
+    """Return whether a double holds all decimals of this type, and no writer uses an exponent."""
     return precision <= DECIMAL_DIGITS_MAX and scale <= DECIMAL_SCALE_MAX
 
 
 def bounds_properties(
     schema: pa.Schema, partitioned_by: Collection[str], held: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the properties that name the columns with bounds; none when the user has set them."""
+    """Return the properties that name the columns with bounds; none if the user has set them."""
     if COLUMNS_KEY in held or COUNT_KEY in held:
         return {}
     names = list(_bounded(schema, partitioned_by))
@@ -55,7 +54,7 @@ def bounds_properties(
 
 
 def bounded_columns(held: Mapping[str, str]) -> set[str] | None:
-    """The columns that a table's properties name; None when they name none: the first ones."""
+    """Return the columns in a table's properties; None if they name none: the first ones."""
     text = held.get(COLUMNS_KEY)
     if text is None:
         return None
@@ -66,7 +65,7 @@ def bounded_columns(held: Mapping[str, str]) -> set[str] | None:
 
 
 def writer_properties(schema: pa.Schema) -> WriterProperties | None:
-    """Return the writer properties of `deltalake` for these columns, whatever the table's say."""
+    """Return the writer properties of `deltalake` for these columns, whatever the table's are."""
     inexact = [one for one in schema if has_leaf(one.type, _is_inexact)]
     if not inexact:
         return None
@@ -80,7 +79,7 @@ def writer_properties(schema: pa.Schema) -> WriterProperties | None:
 
 
 def _bounded(schema: pa.Schema, partitioned_by: Collection[str]) -> Iterator[str]:
-    """Of the first columns, counting nested ones: those that have bounds in older files too."""
+    """Return those of the first columns, counting nested ones, that older files have bounds for."""
     count = 0
     for one in schema:
         count += len(paths_of(pa.schema([one])))

@@ -1,11 +1,11 @@
-"""Maintenance of a Delta table: removal of old log entries, and of the files with them.
+"""Maintenance of a Delta table: deletion of old log entries, and of their files.
 
 Compaction is in `delta.compaction`.
 
-The log is cut here and not by `deltalake`, whose cleaning goes by the times of the storage and by
-whole hours: the first version that is kept gets a checkpoint, then the entries before it are
-deleted, the oldest first, and then the files that they had removed from the table. A crash in
-between leaves entries that the next cut removes, or files that are orphans.
+This module cuts the log, not `deltalake`, whose cleanup uses the times of the storage and whole
+hours. The first kept version gets a checkpoint, then the entries before it are deleted, the oldest
+first, and then the files that these entries had removed from the table. A crash in between leaves
+entries that the next cut removes, or files that are orphans.
 
 A file that was removed, restored by a `RESTORE` and removed again is missing for readers of the
 versions in between. Files of the current version are never deleted.
@@ -28,12 +28,12 @@ from penstock.spark.tables.formats.delta.log import (
 from penstock.spark.tables.formats.port import TableError
 
 ENTRIES_MAX: Final = 5_000
-"""Deleted at once: some seconds of work."""
+"""The maximum number of entries deleted in one step: some seconds of work."""
 MARK_KEY: Final = "penstock.compaction"
 """The table's property that every compaction changes."""
 DESCRIPTION: Final = "Created by Penstock"
-"""Of a new table: `deltalake` accepts no property of ours when it creates one. A table with another
-description counts as its owner's."""
+"""The description of a new table: `deltalake` accepts no property of ours when it creates one. A
+table with another description counts as its owner's."""
 LOG_KEY: Final = "delta.logRetentionDuration"
 FILES_KEY: Final = "delta.deletedFileRetentionDuration"
 _UNITS_MS: Final = {
@@ -64,15 +64,15 @@ def mark(table: DeltaTable, now_ms: int) -> None:
 def retention_of(properties: Mapping[str, str], description: str | None) -> Retention:
     """Return the retention in the table's properties; unset ones are ignored.
 
-    Files that only old entries refer to are deleted with these entries, so the log is kept at least
-    as long as files that were removed from the table.
+    Files that only old entries reference are deleted with these entries. So the log is kept at
+    least as long as files that were removed from the table.
     """
     log_ms, file_ms = (interval_ms(properties.get(key)) for key in (LOG_KEY, FILES_KEY))
     return Retention(description == DESCRIPTION, max(log_ms, file_ms), file_age_ms_min=file_ms)
 
 
 def interval_ms(text: str | None) -> int:
-    """A duration as Delta writes it, `interval 30 days`; 0 when it is not set."""
+    """Return a duration in Delta's form, `interval 30 days`; 0 if it is not set."""
     if text is None:
         return 0
     words = text.strip().lower().removeprefix("interval").split()
@@ -87,7 +87,7 @@ def interval_ms(text: str | None) -> int:
 
 
 def snapshot_facts(table: DeltaTable) -> SnapshotFacts:
-    """How many versions can be read, and since when."""
+    """Return the number of readable versions, and the time of the oldest."""
     log = DeltaLog(table)
     listing = log.listing()
     versions = [one for one in listing.entries if listing.oldest <= one <= table.version()]
@@ -96,7 +96,7 @@ def snapshot_facts(table: DeltaTable) -> SnapshotFacts:
 
 
 def first_kept_version(table: DeltaTable, older_than_ms: int, keep_count: int) -> int | None:
-    """Return the first version that is kept; None when none has to be deleted."""
+    """Return the first version that is kept; None if no entry has to be deleted."""
     log = DeltaLog(table)
     versions = [one for one in log.listing().entries if one <= table.version()]
     first = None
@@ -109,11 +109,11 @@ def first_kept_version(table: DeltaTable, older_than_ms: int, keep_count: int) -
 
 
 def cut(table: DeltaTable, at_version: DeltaTable) -> int:
-    """Remove the entries before `at_version`, the first that is kept; return their number."""
+    """Delete the entries before `at_version`, the first that is kept; return their number."""
     log = DeltaLog(table)
     first = at_version.version()
     at_version.create_checkpoint()
-    table.create_checkpoint()  # readers begin with the newest, and the one before is older
+    table.create_checkpoint()  # readers begin with the newest, and the previous one is older
     listing = log.listing()
     # Files that the first kept entry removed are as young as this entry.
     is_kept = FILES_KEY in table.metadata().configuration
@@ -135,7 +135,7 @@ def _taken_out(log: DeltaLog, listing: LogListing, last: int) -> set[str]:
 def remove_orphans(
     table: DeltaTable, open_version: Callable[[int], DeltaTable], older_than_ms: int
 ) -> int:
-    """Remove old files that no version refers to."""
+    """Delete old files that no version references."""
     log = DeltaLog(table)
     live = live_names(table)
     stored = log.data_files()

@@ -1,8 +1,8 @@
 """The columns of a Delta table: those of its rows, and those of its partitions (pure).
 
 Delta has no transforms and no partitions by fields of structs, so a partition by day, hour, month
-or field is a column of its own, named `<column>_day` and so on. Its values come from the partition
-and never from a row: a column of the rows that has its name is rejected (`require_partitionable`).
+or field is a separate column, named `<column>_day` and so on. Its values are from the partition and
+never from a row: a column of the rows that has its name is rejected (`require_partitionable`).
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ def derived_fields(partitions: Sequence[PartitionField], schema: pa.Schema) -> l
 
 
 def derived_column(column: pa.Array, field: PartitionField) -> pa.Array:
-    """The values of a partition's own column: dates, or texts."""
+    """Return the values of a partition's own column: dates, or texts."""
     values = values_of(column, field.transform)
     if field.transform is Transform.IDENTITY:
         return values
@@ -41,7 +41,7 @@ def derived_column(column: pa.Array, field: PartitionField) -> pa.Array:
 def columns_to_add(
     held: pa.Schema, wanted: pa.Schema, partitions: Sequence[PartitionField]
 ) -> pa.Schema:
-    """Return the columns that a table needs for such rows; raise where it cannot get them.
+    """Return the columns that a table needs for such rows; raise if it cannot get them.
 
     `held` are its columns without those of partitions.
     """
@@ -83,7 +83,7 @@ def _derived_type(field: PartitionField, schema: pa.Schema) -> pa.DataType:
 
 
 def _is_same_type(one: pa.DataType, other: pa.DataType) -> bool:
-    """As Delta sees it: it has one unit of time, and signed numbers only."""
+    """Return whether Delta has the same type: one unit of time, and only signed numbers."""
     if pa.types.is_timestamp(one) and pa.types.is_timestamp(other):
         return (one.tz is None) == (other.tz is None)
     return bool(one == other)

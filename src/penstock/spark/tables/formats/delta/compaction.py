@@ -1,24 +1,25 @@
-"""Compaction of a Delta table: the rows of small files into fewer ones, in one conditional commit.
+"""Compaction of a Delta table: merges small files into fewer ones, in one conditional commit.
 
 Guarantees: a row is never duplicated, even if others compact the table at the same time.
 
-- The commit removes and adds files, and succeeds only directly after the version that was read. If
-  anything was committed since, an `OPTIMIZE` of others included, it is rejected.
+- The commit removes and adds files, and succeeds only directly after the version that was read. It
+  is rejected after any other commit, including an `OPTIMIZE` of others.
 - An `OPTIMIZE` of `deltalake` that read the table before this commit and commits after it would not
-  notice that its files are gone (`test_delta_compaction` shows it). It notices when the table's
-  metadata changes, so the same entry changes a property of the table. `OPTIMIZE` of Spark notices
+  detect that its files are gone (`test_delta_compaction` shows it). It detects a change of the
+  table's metadata, so the same entry changes a property of the table. `OPTIMIZE` of Spark detects
   the removed files by itself.
 - Rows are not changed: `dataChange` is false, so streams and change feeds of the table see nothing.
 
-In a local folder the entry is written here, because `deltalake` has no call for files and metadata
-at once: a file that is complete and synced gets its name by a hard link, which fails when the name
-is there. In other storages `deltalake` commits three entries: the property, the files directly
-after it, and the property again. Only an `OPTIMIZE` of `deltalake` that opens the table after the
-first and commits between the second and the third would duplicate rows.
+In a local folder this module writes the entry, because `deltalake` has no call for files and
+metadata together: a complete and synced file gets its name by a hard link, which fails if the name
+exists. In other storages `deltalake` commits three entries: the property, the files directly after
+it, and the property again. Only an `OPTIMIZE` of `deltalake` that opens the table after the first
+and commits between the second and the third would duplicate rows.
 
-Not compacted are files with deletion vectors, whose rows are not all there, and files outside of
+Some files are not compacted: files with deletion vectors, which have deleted rows; files outside of
 the table's folder, which belong to the table that this one was cloned from; and, in other storages
-than a local folder, files whose path has rare characters, which `deltalake` would spell otherwise.
+than a local folder, files whose path has rare characters, which `deltalake` would spell
+differently.
 """
 
 import json
@@ -55,11 +56,11 @@ from penstock.spark.tables.formats.port import TableMovedError
 from penstock.spark.tables.values.columns import fit
 
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/=_.-]+")
-"""Paths that `deltalake` writes into the log as they are; another one would not be removed."""
+"""Paths that `deltalake` writes unchanged into the log; another path would not be removed."""
 OUTSIDE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
 """The prefix of a file's path outside of the table; Spark writes `file:/`, with one slash."""
 _READ_ROWS: Final = 65_536
-"""Rows that are read and written on at once."""
+"""The number of rows that are read and written in one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Rewritten:
 def bins_of(
     files: Sequence[LiveFile], target_bytes: int, partitions: Collection[Partition] | None
 ) -> list[list[LiveFile]]:
-    """Files whose rows become one file each: small ones of one partition, the smallest first."""
+    """Return groups of small files of one partition to merge into one file, the smallest first."""
     groups: dict[Partition, list[LiveFile]] = {}
     for one in files:
         is_meant = partitions is None or one.partition in partitions
@@ -101,9 +102,9 @@ def compact(
     partitions: Collection[Partition] | None,
     now_ms: int,
 ) -> tuple[int, int]:
-    """Merge small files and commit; return how many were removed and added.
+    """Merge small files and commit; return the numbers of removed and added files.
 
-    `files` are those of the version of the handle. `TableMovedError` when the table has changed.
+    `files` are those of the handle's version. Raise `TableMovedError` if the table has changed.
     """
     rewriting = _Rewriting(table, uri, now_ms)
     whole = [one for one in files if rewriting.is_whole(one)]
@@ -140,7 +141,7 @@ class _Rewriting:
         self._deleted_from = _with_deleted_rows(table)
 
     def is_whole(self, file: LiveFile) -> bool:
-        """Whether the file is in the table's folder and has no deleted rows."""
+        """Return whether the file is in the table's folder and has no deleted rows."""
         name = stored_name(file.path)
         if OUTSIDE.match(name):
             return False
@@ -149,7 +150,7 @@ class _Rewriting:
         return not any(one.endswith(f"/{name}") for one in self._deleted_from)
 
     def rewrite(self, files: Sequence[LiveFile]) -> Rewritten:
-        """The rows of these files in new ones, in the folder of the first."""
+        """Write the rows of these files into new ones, in the folder of the first."""
         folder, _, _ = stored_name(files[0].path).rpartition("/")
         directory = f"{self._uri}/{folder}" if folder else self._uri
         count = 0
@@ -181,7 +182,7 @@ class _Rewriting:
 
 
 def _with_deleted_rows(table: DeltaTable) -> frozenset[str]:
-    """The places of files with deletion vectors."""
+    """Return the paths of files with deletion vectors."""
     if "deletionVectors" not in (table.protocol().reader_features or ()):
         return frozenset()
     found = pa.table(table.deletion_vectors().read_all())
@@ -229,7 +230,7 @@ def _commit_files(table: DeltaTable, changes: Rewritten, now_ms: int) -> None:
 def _commit_locally(
     table: DeltaTable, uri: str, changes: Rewritten, now_ms: int, target_bytes: int
 ) -> None:
-    """Write one entry with everything, directly after the version that was read or not at all."""
+    """Write one entry with all changes, directly after the version that was read or not at all."""
     actions = [
         {"commitInfo": _information(table, now_ms, target_bytes)},
         {"metaData": _marked_metadata(table)},
@@ -244,7 +245,7 @@ def _commit_locally(
 
 
 def publish_entry(log: Path, version: int, text: str) -> None:
-    """Write this entry of the log; `TableMovedError` when the version exists already."""
+    """Write this entry of the log; raise `TableMovedError` if the version already exists."""
     entry = log / f"{version:020d}.json"
     draft = log / f".{entry.name}.{uuid4().hex}.tmp"
     try:

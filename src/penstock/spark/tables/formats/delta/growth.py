@@ -1,13 +1,13 @@
-"""How a Delta table gets further columns: new ones, and new fields in structs or in lists of them.
+"""Adds columns to a Delta table: new columns, and new fields in structs or lists of structs.
 
 `deltalake` merges a column that is added again with the existing one. It widens nothing, and map
-values stay unchanged: it could not read the older files (`schema_changes`). Which columns have to
-be added is decided in `delta.columns`.
+values stay unchanged: it could not read the older files (`schema_changes`). `delta.columns` decides
+the columns to add.
 
-A time without a zone needs a feature of the table. `deltalake` looks for such times everywhere but
-in maps, and creates tables that no reader can open, so for these the feature is added first. A new
-table cannot be created with a feature: it is created without such columns, and they are added with
-its first rows.
+A time without a zone needs a feature of the table. `deltalake` does not detect such times in maps,
+and creates tables that no reader can open. So for maps the feature is added first. A new table
+cannot be created with a feature: it is created without such columns, and they are added with its
+first rows.
 """
 
 import pyarrow as pa
@@ -17,12 +17,12 @@ _FEATURE = "timestampNtz"
 
 
 def columns_at_first(schema: pa.Schema) -> pa.Schema:
-    """Return the columns that a new table can be created with."""
+    """Return the columns with which a new table can be created."""
     return pa.schema([one for one in schema if not _has_local_time(one.type, in_map=False)])
 
 
 def lacks_feature(table: DeltaTable, columns: pa.Schema) -> bool:
-    """Whether the feature for times without a zone has to be added before these columns."""
+    """Return whether the feature for times without a zone must be added before these columns."""
     known = table.protocol().reader_features or []
     return _FEATURE not in known and any(_has_local_time(one.type, in_map=False) for one in columns)
 
@@ -37,13 +37,13 @@ def add_feature(table: DeltaTable, properties: CommitProperties) -> None:
 
 
 def add_columns(table: DeltaTable, columns: pa.Schema, properties: CommitProperties) -> None:
-    """One entry of the log that adds them."""
+    """Write one log entry that adds the columns."""
     fields: list[Field] = Schema.from_arrow(columns).fields
     table.alter.add_columns(fields, commit_properties=properties)
 
 
 def _has_local_time(kind: pa.DataType, *, in_map: bool) -> bool:
-    """Whether a time without a zone lies in a map."""
+    """Return whether a map contains a time without a zone."""
     if pa.types.is_struct(kind):
         return any(_has_local_time(one.type, in_map=in_map) for one in kind)
     if pa.types.is_list(kind):

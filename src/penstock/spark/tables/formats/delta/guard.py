@@ -1,8 +1,8 @@
-"""Reads a Delta table's requirements for writers, and rejects tables that it would write wrong.
+"""Reads a Delta table's requirements for writers, and rejects unsupported tables.
 
 Guarantees: `open_delta` and `require_supported` raise `TableRefusedError` with every reason, each
 by the name of its feature. `require_supported` reads the version of the handle. Before a commit
-that is the version which the commit follows, so the next commit rejects a table that its owner has
+this is the version that the commit follows. So the next commit rejects a table that its owner has
 upgraded while a pipeline runs. `delta.protocol` decides.
 """
 
@@ -30,18 +30,18 @@ from penstock.spark.tables.formats.port import LayoutChangedError, TableRefusedE
 from penstock.spark.tables.values.schema_changes import Incompatible, all_nullable, change_of
 
 _UNKNOWN: Final = re.compile(r"Feature '(?P<name>[^']+)' is not supported")
-"""How `deltalake` refuses to open a table with a feature that readers have to know."""
+"""The error of `deltalake` for a table with a feature that readers must support."""
 _CATALOG: Final = "catalog-managed table"
 _INVALID_ROWS: Final = "rows failed validation check"
-"""How the merge of `deltalake` refuses rows that break a constraint."""
+"""The error of the merge of `deltalake` for rows that break a constraint."""
 _OUTSIDE: Final = "is outside table root"
-"""How it refuses to replace a file of another table."""
+"""Its error for the replacement of another table's file."""
 
 
 def open_delta(
     uri: str, storage_options: Mapping[str, str], version: int | None = None
 ) -> DeltaTable:
-    """A handle on the table; `TableRefusedError` when `deltalake` cannot read it at all."""
+    """Return a handle on the table; raise `TableRefusedError` if `deltalake` cannot read it."""
     try:
         return DeltaTable(uri, version=version, storage_options=dict(storage_options))
     except DeltaError as error:
@@ -52,21 +52,21 @@ def open_delta(
 
 
 def require_supported(table: DeltaTable, uri: str, *, has_upserts: bool) -> None:
-    """`TableRefusedError` when this version of the table requires an unsupported feature."""
+    """Raise `TableRefusedError` if this version of the table requires an unsupported feature."""
     found = refusals(protocol_of(table), has_upserts=has_upserts)
     if found:
         raise _refused(uri, found)
 
 
 def require_no_feed_columns(table: DeltaTable, uri: str, columns: pa.Schema) -> None:
-    """`TableRefusedError` when adding these columns would hide those of the change data feed."""
+    """Raise `TableRefusedError` if these columns would hide those of the change data feed."""
     found = tuple(feed_refusals(table.metadata().configuration, columns.names))
     if found:
         raise _refused(uri, found)
 
 
 def require_judged(table: DeltaTable, files: Sequence[FileReceipt]) -> None:
-    """`LayoutChangedError` when rows were judged by other rules than this version has."""
+    """Raise `LayoutChangedError` if rows were judged by other rules than this version has."""
     key = constraints_key(protocol_of(table))
     for one in files:
         if one.constraints_key != key:
@@ -79,7 +79,7 @@ def require_judged(table: DeltaTable, files: Sequence[FileReceipt]) -> None:
 def require_fitting(
     table: DeltaTable, files: Sequence[FileReceipt], growth: pa.Schema | None
 ) -> None:
-    """`LayoutChangedError` when files were written for other columns than this version has.
+    """Raise `LayoutChangedError` if files were written for other columns than this version has.
 
     `growth`: the columns that the same commit adds. An owner may replace the table's schema while a
     pipeline runs, and `deltalake` commits any file.
@@ -87,7 +87,7 @@ def require_fitting(
     held = pa.schema(table.schema().to_arrow())
     grown = change_of(held, growth or held, may_widen=False)
     if isinstance(grown, Incompatible):
-        return  # the columns are refused before the files are committed
+        return  # the columns are rejected before the files are committed
     wanted = {one.name: one.type for one in all_nullable(grown.schema)}
     for file in files:
         found = file.metadata().schema.to_arrow_schema()
@@ -100,10 +100,10 @@ def require_fitting(
 
 
 def require_mergeable(table: DeltaTable, uri: str, rules: Sequence[Expectation]) -> None:
-    """`TableRefusedError` when `deltalake`, which merges, cannot evaluate a rule of the table."""
+    """Raise `TableRefusedError` if `deltalake`, which merges, cannot evaluate a table's rule."""
     for rule in rules:
         if rule.name.startswith("VARCHAR"):
-            continue  # which is a rule to Spark alone
+            continue  # only Spark treats it as a rule
         try:
             table.scan(predicate=rule.sql)
         except Exception as error:

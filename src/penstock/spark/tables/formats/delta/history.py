@@ -1,13 +1,13 @@
 """Our commits in the log of a Delta table (pure).
 
-Each commit of ours has its note in its log entry. Entries are cleaned up eventually, so the newest
-notes of all pipelines are also kept in the table's properties, with the version at which they were
-copied: that copy counts, and the entries after it.
+Each commit of ours has its note in its log entry. Entries are deleted eventually, so the newest
+notes of all pipelines are also copied to the table's properties, with the version of the copy. The
+copy counts, and the entries after it.
 
-A `RESTORE` puts the table back to an older version and is itself an entry: the notes between that
-version and the `RESTORE` do not hold any more. A `RESTORE` by time does not name the version:
-`delta.restore` finds it, only where a note depends on it. Missing entries that are needed for this
-are an error: the content of a table is never guessed.
+A `RESTORE` sets the table back to an older version and is itself an entry: the notes between that
+version and the `RESTORE` are no longer valid. A `RESTORE` by time does not name the version:
+`delta.restore` finds it, only if a note depends on it. If required entries are missing, an error is
+raised: the content of a table is never guessed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,9 +19,9 @@ from penstock.spark.tables.commit.decisions import newest_note
 from penstock.spark.tables.commit.note import CommitNote
 
 NOTE_KEY: Final = "penstock.note"
-"""In the log entry of a commit of ours."""
+"""The key of the note in the log entries of our commits."""
 KEPT_PREFIX: Final = "penstock.note."
-"""Of a table's property with a copy of a pipeline's newest note; the name follows."""
+"""The prefix of a table's property with a copy of a pipeline's newest note; the name follows."""
 KEPT_AT_KEY: Final = "penstock.notes-at-version"
 """The table's property with the version of the copies."""
 
@@ -32,35 +32,35 @@ class HistoryError(SparkQueryError):
 
 @dataclass(frozen=True, slots=True)
 class TimeSpan:
-    """A moment as exact as its text: without a zone, it may be any of many hours."""
+    """A time with the precision of its text: without a zone, it covers many hours."""
 
     earliest_ms: float
     latest_ms: float
     text: str
-    """As it is written, for messages."""
+    """The original text, for messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One version of a table, as far as it concerns us."""
+    """One version of a table, with the fields for notes."""
 
     version: int
     note: CommitNote | None = None
     restored_version: int | None = None
-    """The version that a RESTORE restored, as far as it is known."""
+    """The version that a RESTORE restored, if it is known."""
     restored_to: TimeSpan | None = None
-    """Of a RESTORE that does not name the version."""
+    """The time of a RESTORE that does not name the version."""
 
 
 def must_read_on(entries: Iterable[LogEntry], kept_at: int) -> bool:
-    """Whether entries from before the copy are needed too."""
+    """Return whether entries from before the copy are needed too."""
     return any(
         one.restored_version is not None and one.restored_version < kept_at for one in entries
     )
 
 
 def restore_to_find(entries: Iterable[LogEntry], kept: Mapping[str, CommitNote]) -> LogEntry | None:
-    """The newest RESTORE on which a note depends and whose version is not known yet."""
+    """Return the newest RESTORE of unknown version on which a note depends."""
     entries = list(entries)
     wanted = {*kept, *(one.note.pipeline for one in entries if one.note is not None)}
     ceiling: int | None = None
@@ -110,7 +110,7 @@ def notes_of(
         )
     notes = {}
     for name, last in highest.items():
-        # The copy is part of the history as long as the table was not put back to before it.
+        # The copy is part of the history unless the table was restored to before it.
         in_history = found.get(name) or (None if is_restored else kept.get(name))
         note = newest_note(in_history, last, is_whole=True)
         if note is not None:

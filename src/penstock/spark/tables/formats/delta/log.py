@@ -21,14 +21,15 @@ from pyarrow import fs
 from penstock.spark.tables.files.orphans import StoredFile
 
 COMMITTED_AT_KEY: Final = "penstock.committed-at-ms"
-"""In the log entry of a commit of ours: by the clock of the pipeline, which decides the age."""
+"""The key of the commit time in our log entries: the clock of the pipeline decides the age."""
 LOG_FOLDER: Final = "_delta_log"
 RESTORE: Final = "RESTORE"
 """The name of that operation."""
 ENTRIES_AT_ONCE: Final = 200
-"""Read backwards in such steps; before each the table is opened, which reads a checkpoint."""
+"""The number of entries read in one step backwards; each step opens the table, which reads a
+checkpoint."""
 _NO_NUMBER: Final = "invalid value: integer `-1`"
-"""How `deltalake` rejects an entry without a version before it."""
+"""The error of `deltalake` for an entry without a version before it."""
 _LOG_NAME: Final = re.compile(
     r"(?P<version>\d{20})\.(?P<kind>json|crc|checkpoint\..*|checkpoint|\d{20}\.compacted\.json)"
 )
@@ -47,7 +48,7 @@ class LogListing:
 
     @property
     def oldest(self) -> int:
-        """The first version that can be read: it has a checkpoint, or nothing before it."""
+        """The first readable version: it has a checkpoint, or nothing before it."""
         starts = [*self.checkpoints[:1], *(one for one in self.entries[:1] if one == 0)]
         return min(starts, default=0)
 
@@ -57,21 +58,21 @@ class EntryFiles:
     """One entry of the log."""
 
     committed_at_ms: int
-    """By the clock of the pipeline when it is ours."""
+    """The commit time: for our entries by the clock of the pipeline."""
     written_at_ms: int
-    """By the machine's clock, as `deltalake` writes it."""
+    """The time by the machine's clock, as `deltalake` writes it."""
     added: tuple[str, ...]
     removed: tuple[str, ...]
     operation: str = ""
-    """The operation, as its writer names it."""
+    """The writer's name for the operation."""
 
 
 class EntryStamp(NamedTuple):
-    """Identifies an entry without reading it."""
+    """The identity of an entry, without reading it."""
 
     size_bytes: int
     written_at_ns: int
-    """By the storage's clock."""
+    """The time by the storage's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Version:
 
     number: int
     has_same_files: bool
-    """The same as that other version."""
+    """Whether its files are the same as those of that other version."""
     written_at_ms: int = 0
     is_restore: bool = False
 
@@ -88,8 +89,8 @@ class Version:
 def history_of(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
     """Return the commit information of the newest log entries, with versions; the newest first.
 
-    As `deltalake` returns it. But it cannot read the entries that Spark writes for CONVERT TO DELTA
-    and CLONE, with -1 as the version that was read: then the entries are read here.
+    The result is that of `deltalake`. But `deltalake` cannot read the entries that Spark writes for
+    CONVERT TO DELTA and CLONE, with -1 as the read version: then this module reads the entries.
     """
     try:
         return table.history(limit)
@@ -102,24 +103,24 @@ def history_of(table: DeltaTable, limit: int | None = None) -> list[dict[str, An
 
 
 def stored_name(path: str) -> str:
-    """The name in the storage of a path in the log."""
+    """Return the storage name of a path in the log."""
     return unquote(path)
 
 
 def live_names(table: DeltaTable) -> set[str]:
-    """The files of the version that was read."""
+    """Return the files of the version that was read."""
     paths = pa.table(table.get_add_actions(flatten=False))["path"].to_pylist()
     return {stored_name(one) for one in paths}
 
 
 class DeltaLog:
-    """Access to a table's folder by the credentials that the table was opened with."""
+    """Access to a table's folder with the credentials of the table's handle."""
 
     def __init__(self, table: DeltaTable) -> None:
         self._storage = fs.PyFileSystem(DeltaStorageHandler.from_table(table._table))
 
     def listing(self) -> LogListing:
-        """The log's folder."""
+        """Return the files of the log's folder."""
         selector = fs.FileSelector(LOG_FOLDER, allow_not_found=True)
         found = []
         for info in self._storage.get_file_info(selector):
@@ -155,15 +156,15 @@ class DeltaLog:
             return [json.loads(line) for line in stream.read().splitlines() if line.strip()]
 
     def stamp(self, version: int) -> EntryStamp | None:
-        """Size and time of the entry of this version; None when it is missing."""
+        """Return size and time of the entry of this version; None if it is missing."""
         info = self._storage.get_file_info(f"{LOG_FOLDER}/{version:020d}.json")
         is_file = info.type == fs.FileType.File
         return EntryStamp(int(info.size), int(info.mtime_ns)) if is_file else None
 
     def data_files(self) -> list[StoredFile]:
-        """All Parquet files of rows; names that begin with `_` or `.` are not for rows."""
+        """Return all Parquet files of rows; names that begin with `_` or `.` are not for rows."""
         found = self._storage.get_file_info(fs.FileSelector("", recursive=True))
-        # The table of a namespace may lie in the folder of a table with that name.
+        # The table of a namespace may be inside the folder of a table with that name.
         others = tuple(
             info.path.removesuffix(LOG_FOLDER)
             for info in found
@@ -178,7 +179,7 @@ class DeltaLog:
         ]
 
     def remove(self, names: Iterable[str]) -> int:
-        """Remove these files, in this order; missing ones do not count."""
+        """Delete these files, in this order; missing ones do not count."""
         count = 0
         for name in names:
             with suppress(FileNotFoundError):
@@ -188,7 +189,7 @@ class DeltaLog:
 
 
 def versions_before(version: int, open_version: Callable[[int], DeltaTable]) -> Iterator[Version]:
-    """Return the earlier versions that the log still has, the newest first; read step by step."""
+    """Return the earlier versions in the log, the newest first; they are read step by step."""
     table = open_version(version)
     log, files = DeltaLog(table), live_names(table)
     listing = log.listing()
@@ -210,7 +211,7 @@ def versions_before(version: int, open_version: Callable[[int], DeltaTable]) -> 
 
 
 def _version(number: int, differing: set[str], entry: EntryFiles | None) -> Version:
-    if entry is None:  # only a checkpoint is left of it
+    if entry is None:  # only its checkpoint is left
         return Version(number, not differing)
     return Version(number, not differing, entry.written_at_ms, entry.operation == RESTORE)
 
@@ -220,7 +221,7 @@ def _information(actions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _is_data(path: str) -> bool:
-    """Folders of partitions may begin with `_`: they have a `=`."""
+    """Return whether it is data; partition folders may begin with `_`, and have a `=`."""
     *folders, name = path.split("/")
     is_hidden = any(one[:1] in ("_", ".") and "=" not in one for one in folders)
     return not is_hidden and name[:1] not in ("_", ".") and name.endswith(".parquet")

@@ -2,7 +2,7 @@
 
 Guarantees: `read` returns the valid note of each pipeline at the version of the handle. It reads
 only the entries since the last read, or since the copy in the table's properties was written,
-unless a `RESTORE` went further back. `delta.history` interprets the entries.
+unless a `RESTORE` restored an earlier version. `delta.history` interprets the entries.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ class DeltaNotes:
         self._notes, self._version = dict(notes), version
 
     def read(self, table: DeltaTable) -> dict[str, CommitNote]:
-        """The newest note of each pipeline, at the version of this handle."""
+        """Return the newest note of each pipeline, at the version of this handle."""
         version = table.version()
         if version != self._version:
             self._notes = self._read(table, version)
@@ -68,7 +68,7 @@ class DeltaNotes:
     def _with_restores(
         self, entries: Sequence[LogEntry], kept: Mapping[str, CommitNote]
     ) -> list[LogEntry]:
-        """Return the entries with the versions that RESTOREs by time restored, where it matters."""
+        """Return the entries with the versions that RESTOREs by time restored, if needed."""
         known = list(entries)
         while (restore := restore_to_find(known, kept)) is not None:
             if restore.version not in self._restores:
@@ -80,7 +80,7 @@ class DeltaNotes:
 
 
 def _entries(table: DeltaTable, count: int | None) -> list[LogEntry]:
-    """The newest entries of the version that was read, the newest first."""
+    """Return the newest entries of the version that was read, the newest first."""
     version = table.version()
     if count == 0:
         return []
@@ -90,5 +90,5 @@ def _entries(table: DeltaTable, count: int | None) -> list[LogEntry]:
         newer = found[0].version - version if found else 0
         if limit is None or newer <= limit - (count or 0):
             break
-        limit += newer  # another writer commits meanwhile, so the wanted entries are further back
+        limit += newer  # another writer has committed, so the wanted entries are further back
     return [one for one in found if one.version <= version]

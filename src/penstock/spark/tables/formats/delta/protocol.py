@@ -1,10 +1,10 @@
-"""Which Delta tables Penstock writes, decided from the protocol in a table's log (pure).
+"""Decides from the protocol in a table's log whether Penstock writes a Delta table (pure).
 
 Guarantees: a table is written only when Penstock and `deltalake` implement every feature that its
 protocol lists, and every requirement of its properties and columns. All other features are rejected
 by name before anything is written, future ones included. Delta's protocol defines the requirements
-of a feature; a feature that is listed and not in use (a protocol of version 5 lists column mapping)
-rejects nothing.
+of a feature; a listed feature that is not in use (a protocol of version 5 lists column mapping)
+causes no rejection.
 
 | feature | in a table that Penstock writes |
 | --- | --- |
@@ -18,7 +18,7 @@ rejects nothing.
 | v2Checkpoint | refused while `delta.checkpointPolicy` is v2 |
 | all others | refused |
 
-This reads no table: `delta` calls it before every commit, for the version that the commit follows.
+This module reads no table: `delta` calls it before every commit, for the version before the commit.
 """
 
 import re
@@ -31,7 +31,7 @@ from penstock.spark.tables.values.columns import FEED_NAMES
 READER_VERSION_MAX: Final = 3
 WRITER_VERSION_MAX: Final = 7
 _IDENTITY_VERSION: Final = 6
-"""The protocol version that means identity columns, before features had names."""
+"""The protocol version that implies identity columns, before features had names."""
 
 PASSIVE: Final = frozenset(
     {
@@ -48,10 +48,10 @@ PASSIVE: Final = frozenset(
         "variantType-preview",
     }
 )
-"""Features that require nothing of a writer until a property or a column uses them."""
+"""Features without requirements for a writer until a property or a column uses them."""
 
 LENGTHS_KEY: Final = "__CHAR_VARCHAR_TYPE_STRING"
-"""Where Spark keeps the type of a column of texts with a length; to Delta they are strings."""
+"""The key with Spark's type of a text column with a length; to Delta these are strings."""
 VARCHAR: Final = re.compile(r"varchar\((?P<length>[0-9]+)\)", re.IGNORECASE)
 _CHAR: Final = re.compile(r"\bchar\(", re.IGNORECASE)
 
@@ -65,7 +65,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "rowTracking": "Rows would have no row ids.",
     "typeWidening": "Files from before a type change could not be read.",
 }
-"""Why a feature is rejected, where a sentence helps."""
+"""The reason why a feature is rejected, where a sentence helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +78,21 @@ class DeltaProtocol:
     """The listed features; empty before version 7, where the version number implies them."""
     properties: Mapping[str, str]
     fields: Sequence[Mapping[str, Any]]
-    """The columns as the log's schema has them."""
+    """The columns in the log's schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why Penstock does not write a table."""
+    """The reason why Penstock does not write a table."""
 
     feature: str
-    """As the protocol names it."""
+    """The feature's name in the protocol."""
     text: str
     """The problem in this table, and the remedy."""
 
 
 def refusals(protocol: DeltaProtocol, *, has_upserts: bool) -> tuple[Refusal, ...]:
-    """Return every reason not to write this table; empty when it can be written."""
+    """Return every reason not to write this table; empty if Penstock can write it."""
     return (
         *_versions(protocol),
         *_features(protocol),
@@ -103,7 +103,7 @@ def refusals(protocol: DeltaProtocol, *, has_upserts: bool) -> tuple[Refusal, ..
 
 
 def dropped(feature: str) -> str:
-    """How an owner removes a feature from a table."""
+    """Return the instruction for an owner to drop a feature from a table."""
     return f"Run ALTER TABLE ... DROP FEATURE {feature} in Spark, or name another table."
 
 
@@ -236,7 +236,7 @@ def _lengths(path: str, declared: str, *, is_inside: bool) -> Iterator[Refusal]:
 def fields_within(
     fields: Sequence[Mapping[str, Any]], path: str = ""
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every column and every field inside of one, with its path."""
+    """Return every column and every field inside of one, with its path."""
     for field in fields:
         name = f"{path}{field['name']}"
         yield name, field

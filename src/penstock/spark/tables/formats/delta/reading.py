@@ -1,4 +1,4 @@
-"""A Delta table for readers, by the `deltalake` package. It commits nothing."""
+"""Read-only access to a Delta table, by the `deltalake` package."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,9 +16,9 @@ from penstock.spark.tables.formats.reading import COMMITS_MAX, CommitSeen, Table
 
 
 def dataset_of(table: DeltaTable, uri: str) -> ds.Dataset:
-    """The rows of a table, by Arrow's own files where it is in a folder of this machine.
+    """Return the rows of a table; on this machine, read with Arrow's own files.
 
-    Those of deltalake are Python, called by Arrow's threads: a process that ends while one of them
+    deltalake's files are Python, called by Arrow's threads: a process that ends while a thread
     still closes a file is aborted, after all its work was done.
     """
     if "deletionVectors" in (table.protocol().reader_features or ()):
@@ -37,7 +37,7 @@ class DeltaReader:
         self._table = DeltaTable(uri, storage_options=dict(storage_options))
 
     def facts(self) -> TableFacts:
-        """Its size and its age."""
+        """Return the size and the age of the table."""
         files = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         entries = history_of(self._table)
         return TableFacts(
@@ -63,7 +63,7 @@ class DeltaReader:
         return found.slice(0, limit)
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Do nothing: no resource stays open."""
 
 
 def _commits(entries: Sequence[Mapping[str, Any]]) -> list[CommitSeen]:

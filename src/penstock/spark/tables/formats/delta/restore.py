@@ -1,17 +1,17 @@
-"""Which version a `RESTORE` by time put a Delta table back to (pure).
+"""Finds the version that a `RESTORE` by time of a Delta table restored (pure).
 
-The log entry of a `RESTORE` by number names the version. One by time names the time only:
+The log entry of a `RESTORE` by number has the version. A `RESTORE` by time has only the time:
 
 - `deltalake` writes `{"datetime": "<milliseconds>"}`;
 - Spark writes `{"version": null, "timestamp": "2026-11-16 18:17:55.494367"}`, without a zone.
 
-The writer used the times of the log's files, which change when the table is copied. So the version
-is found by the table's files, which are exact for every writer: it is an older version with the
-same files as the `RESTORE` has left. A file is never written twice, so almost always there is one
-such version, and a few after it that changed no file: of those the newest counts, because their
-commits have no rows. When another writer deleted exactly the files added since, or there were more
-`RESTORE`s, there are several such versions, and the time decides. Where it cannot, that is an
-error.
+The writer used the times of the log's files, which change when the table is copied. So the table's
+files identify the version, which is exact for every writer: it is an older version with the same
+files as after the `RESTORE`. A file is never written twice, so almost always there is one such
+version, and a few after it that changed no file. The newest of them counts, because their commits
+have no rows. If another writer deleted exactly the files added since, or there were more
+`RESTORE`s, there are several such versions, and the time decides. If the time cannot decide, an
+error is raised.
 
 The log is read backwards, from the `RESTORE` until that version is found; and further only while
 the time allows an older one.
@@ -35,7 +35,7 @@ _WEST_MAX: Final = timedelta(hours=12)
 
 
 def log_entry(entry: Mapping[str, Any]) -> LogEntry:
-    """Read an entry of the history of `deltalake`."""
+    """Return the parsed entry of the history of `deltalake`."""
     version: int = entry["version"]
     text = entry.get(NOTE_KEY)
     note = None if text is None else read_note(text)
@@ -49,7 +49,7 @@ def log_entry(entry: Mapping[str, Any]) -> LogEntry:
 
 
 def time_span(parameters: Mapping[str, Any]) -> TimeSpan:
-    """The time in the parameters of a RESTORE; any time when there is none that can be read."""
+    """Return the time in the parameters of a RESTORE; any time if none is readable."""
     since_1970 = str(parameters.get("datetime")).strip('"')
     if since_1970.isdecimal():
         return TimeSpan(int(since_1970), int(since_1970), f"{since_1970} ms since 1970")
@@ -72,17 +72,17 @@ def time_span(parameters: Mapping[str, Any]) -> TimeSpan:
 
 
 def choose(versions: Iterator[Version], time: TimeSpan) -> Sequence[int]:
-    """Return the restored version, or several when it may be any of them; the newest first.
+    """Return the restored version, or several if it is uncertain; the newest first.
 
-    `versions` are those before the RESTORE, the newest first, and only as many are read as needed.
+    `versions` are those before the RESTORE, the newest first; they are read only as far as needed.
     """
     same: list[Version] = []
     for one in versions:
         if one.has_same_files:
             same.append(one)
         if same and one.written_at_ms <= time.earliest_ms:
-            break  # it existed at that time, so none before it was restored
-    # Clocks differ a little: when all are too late, all of them are possible.
+            break  # it existed at that time, so no earlier one was restored
+    # Clocks differ a little: if all are too late, all of them are possible.
     possible = [one for one in same if one.written_at_ms <= time.latest_ms] or same
     if all(_is_alike(newer, older) for newer, older in pairwise(possible)):
         possible = possible[:1]
@@ -90,12 +90,12 @@ def choose(versions: Iterator[Version], time: TimeSpan) -> Sequence[int]:
 
 
 def _is_alike(newer: Version, older: Version) -> bool:
-    """Whether the newer version certainly has the rows of the older one."""
+    """Return whether the newer version certainly has the rows of the older one."""
     return newer.number == older.number + 1 or newer.is_restore
 
 
 def find_version(restore: LogEntry, versions: Iterator[Version]) -> int:
-    """Return the version that this RESTORE restored; raise when it is not certain.
+    """Return the version that this RESTORE restored; raise if it is uncertain.
 
     `versions` are those before it, the newest first.
     """

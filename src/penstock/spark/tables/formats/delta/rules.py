@@ -1,7 +1,7 @@
 """The constraints of a Delta table, as expectations (pure).
 
-Guarantees: a row that breaks one is never written. Delta accepts a row only when a rule is true, so
-NULL breaks it, unlike an expectation of a pipeline; so do Spark and `deltalake`.
+Guarantees: a row that breaks a constraint is never written. Delta, Spark and `deltalake` accept a
+row only if the rule is true, so NULL breaks it, unlike an expectation of a pipeline.
 
 | in the table | rule |
 | --- | --- |
@@ -31,7 +31,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def constraints_of(protocol: DeltaProtocol) -> tuple[Expectation, ...]:
-    """The rules, in an order that does not depend on how the log lists them."""
+    """Return the rules, in an order that does not depend on the order in the log."""
     checks = [
         _rule(f"CHECK {name.removeprefix(_CHECK)}", sql)
         for name, sql in sorted(protocol.properties.items())
@@ -43,7 +43,8 @@ def constraints_of(protocol: DeltaProtocol) -> tuple[Expectation, ...]:
 def constraints_key(protocol: DeltaProtocol) -> str:
     """Return a text that changes with the rules, NOT NULL included; empty without rules.
 
-    Files carry it, so that a commit notices rows that were judged by other rules than the table's.
+    Files contain it, so that a commit detects rows that were judged by other rules than the
+    table's.
     """
     rules = [[one.name, one.sql] for one in constraints_of(protocol)]
     required = [one["name"] for one in protocol.fields if not one["nullable"]]
@@ -66,7 +67,7 @@ def _of_columns(protocol: DeltaProtocol) -> Iterator[Expectation]:
 
 
 def _expression(text: str) -> str:
-    """The condition in an invariant; without one the text itself, which cannot be evaluated."""
+    """Return the condition of an invariant; without one the text, which cannot be evaluated."""
     try:
         return str(json.loads(text)["expression"]["expression"])
     except (ValueError, KeyError, TypeError):

@@ -6,19 +6,19 @@ A commit of ours consists of:
   upsert: a merge, with the note.
 - Acquiring the table is one entry too: it sets the table's properties, among them a copy of the
   newest note of every pipeline, and that no other writer cleans the log up.
-- Each carries the number of the commit as Delta's own mark of a transaction (`txn`, application
-  `penstock.<pipeline>`), which no cleaning removes: were all notes lost, it would be noticed.
-- Both are written with no retries: `deltalake` then rejects them when the table has another version
+- Each contains the number of the commit as Delta's own mark of a transaction (`txn`, application
+  `penstock.<pipeline>`), which no cleanup deletes: it shows a loss of all notes.
+- Both are written without retries: `deltalake` then rejects them if the table has another version
   than the one that was read. With retries it would append a zombie's entry after its successor's.
 
-New columns are added by an entry of their own directly before the files that have them, because
-`deltalake` has no call for both at once (`delta.growth`). A crash in between leaves a column
-without values. Types cannot be widened: that needs a table feature that `deltalake` does not write.
+A separate entry directly before the files adds new columns, because `deltalake` has no call for
+both together (`delta.growth`). A crash in between leaves a column without values. Types cannot be
+widened: that needs a table feature that `deltalake` does not write.
 
-Entries have the time of our clock besides the one that `deltalake` sets: their age is decided by
-our clock. Maintenance is in `delta.care` and `delta.compaction`.
+Entries have the time of our clock in addition to that of `deltalake`: our clock decides their age.
+Maintenance is in `delta.care` and `delta.compaction`.
 
-A partition by day, hour or month is a column of its own in Delta, named `<column>_day` and so on.
+A partition by day, hour or month is a separate column in Delta, named `<column>_day` and so on.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ Made = TypeVar("Made")
 
 
 def is_table(uri: str, storage_options: Mapping[str, str]) -> bool:
-    """Whether there is a table at this place."""
+    """Return whether there is a table at this location."""
     return bool(DeltaTable.is_deltatable(uri, dict(storage_options)))
 
 
@@ -113,14 +113,14 @@ class DeltaLakeTable:
         has_upserts: bool = False,
         is_read_only: bool = False,
     ) -> None:
-        """`has_upserts`: rows are changed by key. `is_read_only`: any table can be read."""
+        """Open the table. `has_upserts`: change rows by key. `is_read_only`: read any table."""
         self._uri = uri
         self._fields = tuple(partitions)
         self._clock = clock or SystemClock()
         self._options = dict(storage_options or {})
         self._has_upserts = has_upserts
         self._mergeable: tuple[Expectation, ...] = ()
-        """Rules that `deltalake` is known to evaluate."""
+        """Rules that `deltalake` can evaluate, checked before."""
         self._times = KeptTimes(uri)
         self._table = open_delta(uri, self._options)
         if not is_read_only:
@@ -141,7 +141,7 @@ class DeltaLakeTable:
         clock: Clock | None = None,
         has_upserts: bool = False,
     ) -> "DeltaLakeTable":
-        """Create the table, or open it when it exists."""
+        """Create the table, or open an existing one."""
         require_partitionable(partitions, schema)
         names = [one.name for one in partitions]
         first = pa.schema(
@@ -166,7 +166,7 @@ class DeltaLakeTable:
         )
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Do nothing: no resource stays open."""
 
     def _require_supported(self) -> None:
         """Check the version that was read: an owner may upgrade the table between two commits."""
@@ -177,7 +177,7 @@ class DeltaLakeTable:
             self._mergeable = rules
 
     def _require_partitions(self) -> None:
-        """Files under other partitions than the table's would make it unreadable."""
+        """Raise if partitions differ: such files would make the table unreadable."""
         held = self._table.metadata().partition_columns
         wanted = [one.name for one in self._fields]
         if held != wanted:
@@ -205,11 +205,11 @@ class DeltaLakeTable:
         return pa.schema(self._table.schema().to_arrow())
 
     def constraints(self) -> tuple[Expectation, ...]:
-        """CHECK constraints, invariants and lengths of texts."""
+        """Return CHECK constraints, invariants and lengths of texts."""
         return constraints_of(protocol_of(self._table))
 
     def layout(self, schema: pa.Schema) -> FileLayout:
-        """How tasks write files that can be appended with this schema."""
+        """Return the layout for files that can be appended with this schema."""
         require_partitionable(self._fields, schema)
         plain = {one.name for one in self._fields if not one.is_derived}
         return FileLayout(
@@ -221,13 +221,13 @@ class DeltaLakeTable:
         )
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """These columns of all rows."""
+        """Return these columns of all rows."""
         wanted = self.schema()
         for batch in dataset_of(self._table, self._uri).to_batches(columns=list(columns)):
             yield fit(batch, pa.schema([wanted.field(name) for name in columns]))
 
     def live_files(self) -> list[LiveFile]:
-        """The files of the state that was read last."""
+        """Return the files of the state that was read last."""
         actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
         return [
             LiveFile(
@@ -275,7 +275,7 @@ class DeltaLakeTable:
         before = self._table.version()
         merge(self._table, source, key, _properties(note, self._clock.now_ms()))
         if self._table.version() == before:
-            self._add(note, ())  # there was nothing to change, and the note is required
+            self._add(note, ())  # nothing was changed, but the note is required
 
     def _prepare(
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None
@@ -310,7 +310,7 @@ class DeltaLakeTable:
         )
 
     def _copies(self, notes: Mapping[str, CommitNote]) -> dict[str, str]:
-        """The properties with the copy of the notes, for the entry that comes next."""
+        """Return the properties with the copy of the notes, for the next entry."""
         copies = {f"{KEPT_PREFIX}{name}": write_note(note) for name, note in notes.items()}
         return {**_KEEP_LOG, **copies, KEPT_AT_KEY: str(self._table.version() + 1)}
 
@@ -357,7 +357,7 @@ class DeltaLakeTable:
             )
 
     def _made(self, commit: Callable[[], Made]) -> Made:
-        """Write one entry, directly after the version that was read, or none."""
+        """Write one entry directly after the version that was read, or none; return its result."""
         before = self._table.version()
         try:
             made = commit()
@@ -369,13 +369,13 @@ class DeltaLakeTable:
                 raise refused from error
             raise AnswerLostError(str(error)) from error
         if self._table.version() == before:
-            self._table.update_incremental()  # some calls of deltalake leave the handle behind
+            self._table.update_incremental()  # some calls of deltalake do not update the handle
         return made
 
     # --- Maintenance ---
 
     def snapshots(self) -> SnapshotFacts:
-        """How many versions can be read, and since when."""
+        """Return the number of readable versions, and the time of the oldest."""
         return delta_care.snapshot_facts(self._table)
 
     def compact(
@@ -405,7 +405,7 @@ class DeltaLakeTable:
         return delta_care.retention_of(metadata.configuration, metadata.description)
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
-        """Remove old entries of the log, and files that only they refer to."""
+        """Delete old entries of the log, and files that only they reference."""
         state = self.load()
         self._require_supported()
         first = delta_care.first_kept_version(self._table, older_than_ms, keep_count)
@@ -422,7 +422,7 @@ class DeltaLakeTable:
         return Expiry(self.load(), removed_count)
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
-        """Remove old files that no version refers to."""
+        """Delete old files that no version references."""
         self.load()
         self._require_supported()
         count = delta_care.remove_orphans(self._table, self._open_version, older_than_ms)

@@ -1,12 +1,12 @@
 """Times that an upsert into a Delta table would change: distant times in Spark's files.
 
-Spark writes times as INT96. The merge of `deltalake` reads such a time as nanoseconds, which end in
-the years 1677 and 2262, and reads another time outside of them, without an error: 9999-12-31 would
-be 1816 afterwards in every row of a rewritten file.
+Spark writes times as INT96. The merge of `deltalake` reads such a time as nanoseconds, which cover
+only the years 1677 to 2262. Outside of them it silently reads another time: 9999-12-31 would be
+1816 afterwards in every row of a rewritten file.
 
-Guarantees: `require_kept` raises `TableRefusedError` before a merge when the table has such a time.
-Of each file the footer is read once. Values are read only where it has INT96 and the bounds in the
-log do not show that all of its times are preserved.
+Guarantees: `require_kept` raises `TableRefusedError` before a merge if the table has such a time.
+The footer of each file is read once. Values are read only if the footer has INT96 and the bounds in
+the log do not prove that all its times are preserved.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ from penstock.spark.tables.formats.port import TableRefusedError
 
 FILES_AT_ONCE: Final = 16
 _MICROSECONDS_MAX: Final = (2**63 - 1) // 1_000
-"""Before and after 1970: the range of 64-bit nanoseconds."""
+"""The limit before and after 1970: the range of 64-bit nanoseconds."""
 
 
 class KeptTimes:
@@ -69,7 +69,7 @@ def _added(table: DeltaTable) -> list[dict[str, Any]]:
 
 
 def _lost_in(filesystem: fs.FileSystem, root: str, file: Mapping[str, Any]) -> str | None:
-    """The first column of a file with a time that a merge would change."""
+    """Return the first column of a file with a time that a merge would change."""
     with suppress(FileNotFoundError):  # the merge will report it
         place = f"{root}/{stored_name(file['path'])}"
         with pq.ParquetFile(
@@ -86,7 +86,7 @@ def _lost_in(filesystem: fs.FileSystem, root: str, file: Mapping[str, Any]) -> s
 
 
 def _is_bounded(file: Mapping[str, Any], path: str) -> bool:
-    """Whether the log's bounds show that all times of the column are preserved."""
+    """Return whether the log's bounds prove that all times of the column are preserved."""
     bounds = [file.get(f"{end}.{path}") for end in ("min", "max")]
     if None in bounds:
         return False
@@ -102,7 +102,7 @@ def _has_lost(column: pa.Array) -> bool:
 
 
 def _times_in(column: pa.Array) -> Iterator[pa.Array]:
-    """The times that lie in a column at any depth."""
+    """Return the times in a column, at any depth."""
     if pa.types.is_timestamp(column.type):
         yield column
     elif pa.types.is_struct(column.type):

@@ -2,13 +2,13 @@
 
 The merge gets the table's columns, those of partitions included, so that a row whose day changes
 moves to another partition. A column that the changes lack becomes null: a change has the whole row.
-By the statistics of the changed keys, files are skipped.
+The statistics of the changed keys are used to skip files.
 
 A merge without changes writes no entry in the log; then the caller writes one, because the note is
-required. A key with several rows (the table was once appended to) has each of its rows changed: a
-merge does not combine rows.
+required. If a key has several rows (from earlier appends), each of its rows is changed: a merge
+does not combine rows.
 
-Files that `deltalake` writes are not synced to disk before the commit, as ours are.
+Unlike our files, files that `deltalake` writes are not synced to disk before the commit.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def merge(
         " AND ".join(matches),
         source_alias="source",
         target_alias="target",
-        streamed_exec=False,  # or the statistics of the keys are not used to skip files
+        streamed_exec=False,  # otherwise the statistics of the keys are not used to skip files
         writer_properties=writer_properties(pa.schema(table.schema().to_arrow())),
         commit_properties=properties,
         post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),

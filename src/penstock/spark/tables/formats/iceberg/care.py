@@ -1,13 +1,13 @@
 """Maintenance of an Iceberg table: expiry of snapshots, and removal of unreferenced files.
 
-`pyiceberg` expires snapshots and leaves their files. This module removes the files, too, after the
-commit that expires the snapshots: manifest lists, manifests and data files that only they referred
-to. A crash in between leaves orphans.
+`pyiceberg` expires snapshots and leaves their files. This module deletes the files, too, after the
+commit that expires the snapshots: manifest lists, manifests and data files that only these
+snapshots referenced. A crash in between leaves orphans.
 
-The files of the kept snapshots are known from the oldest snapshot of each line and from the current
-one: a later snapshot of a line has its parent's files, and its own under new names. So the work
-grows with the expired snapshots and not with the kept ones. Orphans are found by reading all kept
-snapshots, so they are searched for seldom.
+The oldest snapshot of each line and the current one are enough to find the files of the kept
+snapshots: a later snapshot of a line has its parent's files, and its own under new names. So the
+work grows with the expired snapshots and not with the kept ones. The search for orphans reads all
+kept snapshots, so it is rare.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,22 +27,22 @@ from penstock.spark.tables.files.orphans import OrphansUnclearError, StoredFile,
 from penstock.spark.tables.files.table_facts import CREATED_KEY, Retention, SnapshotFacts
 
 SNAPSHOTS_MAX: Final = 2_000
-"""Expired at once: some seconds of work."""
+"""The maximum number of snapshots in one expiry: some seconds of work."""
 AGE_KEY: Final = "history.expire.max-snapshot-age-ms"
 COUNT_KEY: Final = "history.expire.min-snapshots-to-keep"
-"""Iceberg's own properties for how long snapshots are kept."""
+"""Iceberg's own properties for the retention of snapshots."""
 _FOLDERS: Final = (("data", (".parquet",)), ("metadata", (".avro", ".metadata.json")))
 """The folders of a table, and the suffixes of its files; other files are left alone."""
 
 
 def snapshot_facts(metadata: TableMetadata) -> SnapshotFacts:
-    """How many snapshots there are, and since when."""
+    """Return the number of snapshots, and the time of the oldest."""
     times = [one.timestamp_ms for one in metadata.snapshots]
     return SnapshotFacts(len(times), min(times, default=None))
 
 
 def retention_of(metadata: TableMetadata) -> Retention:
-    """Return the retention in the table's properties and its branch `main`, where it is set."""
+    """Return the retention in the table's properties and its branch `main`, if set."""
     properties = metadata.properties
     main = metadata.refs.get(MAIN_BRANCH)
     ages = [properties.get(AGE_KEY), None if main is None else main.max_snapshot_age_ms]
@@ -81,7 +81,7 @@ def _kept_by_refs(metadata: TableMetadata) -> set[int]:
 
 
 def remove_files_of(expired: Iterable[Snapshot], table: PyIcebergTable) -> int:
-    """Remove the files that only expired snapshots referred to; return their number."""
+    """Delete the files that only expired snapshots referenced; return their number."""
     if not _may_remove(table):
         return 0
     gone = list(expired)
@@ -92,15 +92,15 @@ def remove_files_of(expired: Iterable[Snapshot], table: PyIcebergTable) -> int:
     kept_files = {path for one in kept_manifests.values() for path in _live_paths(one, io)}
     gone_manifests: dict[str, ManifestFile] = {}
     for snapshot in gone:
-        with suppress(FileNotFoundError):  # another process has removed it before
+        with suppress(FileNotFoundError):  # another process has already deleted it
             gone_manifests.update((one.manifest_path, one) for one in snapshot.manifests(io))
     only_gone = {path: one for path, one in gone_manifests.items() if path not in kept_manifests}
     gone_files: set[str] = set()
     for one in only_gone.values():
         with suppress(FileNotFoundError):
             gone_files.update(_live_paths(one, io))
-    # Referring files are removed last: after a crash in between a reader of them gets an error that
-    # names the missing file.
+    # Delete referencing files last: after a crash in between, their reader gets an error that names
+    # the missing file.
     return (
         _removed(io, gone_files - kept_files)
         + _removed(io, only_gone)
@@ -109,7 +109,7 @@ def remove_files_of(expired: Iterable[Snapshot], table: PyIcebergTable) -> int:
 
 
 def _may_remove(table: PyIcebergTable) -> bool:
-    """Iceberg's own property is false when others use the table's files, too."""
+    """Return whether files may be deleted: Iceberg's property is false if others use them."""
     return table.metadata.properties.get("gc.enabled", "true").lower() != "false"
 
 
@@ -141,7 +141,7 @@ def _removed(io: FileIO, paths: Iterable[str]) -> int:
 
 
 def remove_orphans(table: PyIcebergTable, older_than_ms: int) -> int:
-    """Remove old files of the table's folders that nothing refers to."""
+    """Delete old, unreferenced files of the table's folders."""
     if not _may_remove(table):
         return 0
     storage = _Storage(table)
@@ -153,7 +153,7 @@ def remove_orphans(table: PyIcebergTable, older_than_ms: int) -> int:
 
 
 def _referred(table: PyIcebergTable) -> Iterator[str]:
-    """Return all files that the table's metadata refers to."""
+    """Return all files that the table's metadata references."""
     yield table.metadata_location
     yield from (one.metadata_file for one in table.metadata.metadata_log)
     manifests: dict[str, ManifestFile] = {}
@@ -183,7 +183,7 @@ class _Storage:
         return PyArrowFileIO.parse_location(location, self._io.properties)
 
     def name(self, location: str) -> str:
-        """The name of a file, as it is listed."""
+        """Return the name of a file, as in the listing."""
         return self._parsed(location)[2]
 
     def listed(self, folder: str, ends: tuple[str, ...]) -> Iterator[StoredFile]:
@@ -194,7 +194,7 @@ class _Storage:
                 yield StoredFile(info.path, info.mtime_ns // 1_000_000)
 
     def remove(self, names: Iterable[str]) -> int:
-        """Remove these files; missing ones do not count."""
+        """Delete these files; missing ones do not count."""
         count = 0
         for name in names:
             with suppress(FileNotFoundError):

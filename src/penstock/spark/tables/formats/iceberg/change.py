@@ -1,8 +1,8 @@
 """`Change`: a transaction of pyiceberg that caches its resulting metadata.
 
 pyiceberg computes and copies all metadata each time that a transaction returns it: fifteen times
-for one append. With the snapshots of some hours that was two thirds of a commit. The metadata is
-only read, so the cached one is valid until another update is staged.
+for one append. With the snapshots of some hours this was two thirds of the time of a commit. The
+metadata is only read, so the cached metadata is valid until another update is staged.
 """
 
 from pyiceberg.table import Table, Transaction

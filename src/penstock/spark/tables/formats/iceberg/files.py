@@ -1,8 +1,8 @@
-"""From a receipt to a file's entry in Iceberg's manifests, and the files to compact.
+"""Converts receipts to entries of Iceberg's manifests, and chooses the files to compact.
 
-Statistics come from the Parquet footer that the receipt carries, by pyiceberg's own rules, so
-nothing is read again. A compaction chooses files of one partition that are well below the target,
-and reads a bounded number of bytes so that it ends soon; the next one continues.
+Statistics are from the Parquet footer in the receipt, by pyiceberg's own rules, so nothing is read
+again. A compaction chooses files of one partition that are well below the target, and reads a
+bounded number of bytes so that it ends soon; the next one continues.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,14 +33,14 @@ from penstock.spark.tables.formats.iceberg.rows import READ_FORMATS
 from penstock.spark.tables.formats.port import LayoutChangedError
 
 COMPACTION_BYTES_MAX: Final = 512 * 2**20
-"""Read by one compaction: some seconds of work, during which nothing is committed."""
+"""The maximum bytes read by one compaction: some seconds, during which nothing is committed."""
 _EPOCH: Final = date(1970, 1, 1)
 
 
 def data_files(
     receipts: Iterable[FileReceipt], metadata: TableMetadata, schema: Schema, directory: str
 ) -> list[DataFile]:
-    """The files as entries of a manifest; `schema` is the one they are committed with."""
+    """Return the files as entries of a manifest; `schema` is the one of their commit."""
     plan = compute_statistics_plan(schema, metadata.properties)
     mapping = parquet_path_to_id_mapping(schema)
     return [
@@ -63,10 +63,9 @@ def data_files(
 def _statistics(
     receipt: FileReceipt, plan: Mapping[int, StatisticsCollector], mapping: dict[str, int]
 ) -> dict[str, Any]:
-    """By pyiceberg's rules, without bounds for NaN and for times that Python does not have.
+    """Return statistics by pyiceberg's rules, without bounds for NaN and times outside Python's.
 
-    NaN is left out of bounds in Iceberg, and Spark, for which it is greater than all numbers, would
-    skip it.
+    Bounds in Iceberg do not include NaN. Spark sorts it above all numbers, and would skip it.
     """
     nan_counts = {mapping[path]: count for path, count in receipt.nan_counts}
     nothing = MetricsMode(MetricModeTypes.NONE)
@@ -90,11 +89,11 @@ def _statistics(
 def require_fitting(
     receipts: Iterable[FileReceipt], schema: Schema, partition_names: Sequence[str]
 ) -> None:
-    """`LayoutChangedError` when files were written for other columns or partitions.
+    """Raise `LayoutChangedError` if files were written for other columns or partitions.
 
-    Ids of new columns are planned before the files are written. When another writer adds a column
-    meanwhile, it gets the id, and the file's values would be read as that column. Values of other
-    partitions would hide rows from queries.
+    Ids of new columns are planned before the files are written. If another writer adds a column in
+    the meantime, it gets the id, and the file's values would be read as that column. Values of
+    other partitions would hide rows from queries.
     """
     wanted = parquet_path_to_id_mapping(schema)
     for receipt in receipts:
@@ -119,7 +118,7 @@ def require_fitting(
 
 
 def _ids_of(receipt: FileReceipt) -> dict[str, int]:
-    """The ids of all columns with values, by their paths in Parquet."""
+    """Return the ids of all columns with values, by their paths in Parquet."""
     return dict(parquet_path_to_id_mapping(_schema_of(receipt)))
 
 
@@ -134,7 +133,7 @@ def _stored(value: PartitionValue) -> PartitionValue:
 def small_groups(
     tasks: Iterable[FileScanTask], spec_id: int, target_bytes: int
 ) -> list[list[FileScanTask]]:
-    """Groups of files to merge: at least two each, of one partition, up to the target in all."""
+    """Return groups of files to merge: two or more, of one partition, up to the target in all."""
     by_partition: dict[Record, list[FileScanTask]] = {}
     for task in tasks:
         file = task.file

@@ -1,7 +1,7 @@
-"""Which Iceberg tables Penstock writes, decided from a table's metadata (no IO).
+"""Decides from a table's metadata whether Penstock writes an Iceberg table (no IO).
 
-Guarantees: a table is written only when all its requirements for writers are met. Other features
-are rejected by name, when the table is opened and before every commit.
+Guarantees: a table is written only if Penstock meets all its requirements for writers. Other
+features are rejected by name, when the table is opened and before every commit.
 
 | what a table may have | what Penstock does |
 | --- | --- |
@@ -36,13 +36,13 @@ ENCRYPTION_KEY: Final = "encryption.key-id"
 AUDIT_KEY: Final = "write.wap.enabled"
 DATA_PATH_KEY: Final = "write.data.path"
 EQUALITY_DELETES_KEY: Final = "total-equality-deletes"
-"""In the summary of a snapshot."""
+"""A key in the summary of a snapshot."""
 REASON_CHARACTERS_MAX: Final = 300
 
 
 @contextmanager
 def readable_metadata(name: str) -> Iterator[None]:
-    """`TableRefusedError` where `pyiceberg` cannot read the table's metadata."""
+    """Raise `TableRefusedError` if `pyiceberg` cannot read the table's metadata."""
     try:
         yield
     except ValidationError as error:
@@ -57,7 +57,7 @@ def readable_metadata(name: str) -> Iterator[None]:
 
 
 def require_supported(table: Table) -> None:
-    """`TableRefusedError` when the table requires an unsupported feature."""
+    """Raise `TableRefusedError` if the table requires an unsupported feature."""
     found = list(refusals(table.metadata))
     if found:
         names = ", ".join(name for name, _ in found)
@@ -115,6 +115,6 @@ def _equality_deletes(metadata: TableMetadata) -> int:
 
 
 def data_directory(metadata: TableMetadata) -> str:
-    """Where the table's data files go."""
+    """Return the folder of the table's data files."""
     path = metadata.properties.get(DATA_PATH_KEY) or f"{metadata.location.rstrip('/')}/data"
     return path.rstrip("/")

@@ -1,4 +1,4 @@
-"""An Iceberg table for readers, by the `pyiceberg` package. It commits nothing."""
+"""Read-only access to an Iceberg table, by the `pyiceberg` package."""
 
 from collections.abc import Mapping, Sequence
 
@@ -27,7 +27,7 @@ class IcebergReader:
             self._table: Table = self._catalog.load_table(name)
 
     def facts(self) -> TableFacts:
-        """Its size and its age."""
+        """Return the size and the age of the table."""
         metadata = self._table.metadata
         files = [task.file for task in self._table.scan().plan_files()]
         snapshots = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)

@@ -1,12 +1,12 @@
 """The rows of an Iceberg table's data files, each value as it is in the file.
 
-Guarantees: columns are found by the ids of their fields, at every depth, whatever their names were
-when a file was written. A field that a file does not have is null, or the value of the partition or
-of the field's default; one that was widened since is cast; rows that delete files of other engines
-name are left out. All other values are those of the file: a null list stays null.
+Guarantees: the ids of fields identify columns, at every depth, whatever their names were when a
+file was written. A field that is missing in a file is null, or has the value of the partition or
+the field's default. A field that was widened since is cast. Rows in delete files of other engines
+are left out. All other values are those of the file: a null list stays null.
 
-It exists because `ArrowScan` of pyiceberg, which does the same, turns a null list of structs into
-an empty list, and a null map of structs into an empty map. A rewrite of rows may change no value.
+It replaces `ArrowScan` of pyiceberg, which converts a null list of structs to an empty list, and a
+null map of structs to an empty map. A rewrite of rows must not change a value.
 
 Files are read one after the other, a part at a time; only small ones are read ahead.
 """
@@ -42,13 +42,14 @@ from penstock.spark.tables.formats.port import TableError
 from penstock.spark.tables.values.nested_arrays import list_of, map_of, struct_of
 
 READ_AHEAD_FILES: Final = 8
-"""Small files that are read at once: with an object store most of the time is latency."""
+"""The number of small files that are read in parallel: with an object store most of the time is
+latency."""
 SMALL_FILE_BYTES: Final = 4 * 2**20
 """A larger file is read a part at a time, and alone."""
 _BUFFER_BYTES: Final = 8 * 2**20
 _BATCHES_AHEAD: Final = 4
 READ_FORMATS: Final = (FileFormat.PARQUET, FileFormat.ORC)
-"""Of data files whose rows can be read; files of other formats are left unchanged."""
+"""The readable formats of data files; files of other formats are left unchanged."""
 _TIMES: Final = (TimestampType, TimestamptzType)
 
 
@@ -63,7 +64,7 @@ class IcebergRows:
         """The columns of the rows: the table's, or the requested ones."""
 
     def batches(self, tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
-        """The rows of these files, in their order."""
+        """Return the rows of these files, in their order."""
         deleted = _read_all_delete_files(self._io, tasks)
         ahead: deque[Future[list[pa.RecordBatch]]] = deque()
         with ThreadPoolExecutor(READ_AHEAD_FILES) as pool:
@@ -120,8 +121,8 @@ class IcebergRows:
 
 def _format_of(task: FileScanTask) -> ds.FileFormat:
     if task.file.file_format is FileFormat.PARQUET:
-        # Imported files may have times as INT96, which Arrow reads as nanoseconds: those end in
-        # 2262, and a later time would be another one without an error.
+        # Imported files may have times as INT96, which Arrow reads as nanoseconds. Nanoseconds end
+        # in 2262, and a later time would silently become another time.
         return ds.ParquetFileFormat(
             pre_buffer=True, buffer_size=_BUFFER_BYTES, coerce_int96_timestamp_unit="us"
         )
@@ -136,7 +137,7 @@ def _format_of(task: FileScanTask) -> ds.FileFormat:
 def _without(
     rows: pa.RecordBatch, deleted: Sequence[pa.ChunkedArray], first: int
 ) -> pa.RecordBatch:
-    """The rows whose numbers in the file are not deleted; the first one has the number `first`."""
+    """Return the rows that are not deleted, by number in the file; the first row is `first`."""
     if not deleted:
         return rows
     numbers = pa.arange(first, first + rows.num_rows)
@@ -147,12 +148,12 @@ def _without(
 
 
 class _Projection:
-    """From the fields of one file to those of the table, by their ids."""
+    """Maps the fields of one file to those of the table, by their ids."""
 
     def __init__(self, path: str, told: Mapping[int, Any]) -> None:
         self._path = path
         self._told = told
-        """The partition's values of fields that the file does not have."""
+        """The partition's values of fields that are missing in the file."""
 
     def of_fields(
         self,
@@ -162,7 +163,7 @@ class _Projection:
         kinds: Sequence[pa.Field],
         count: int,
     ) -> list[pa.Array]:
-        """A column for each field that is wanted; `held` are those of `columns`."""
+        """Return a column for each requested field; `held` are the fields of `columns`."""
         by_id = {one.field_id: (one, column) for one, column in zip(held, columns, strict=True)}
         made = []
         for field, kind in zip(wanted, kinds, strict=True):

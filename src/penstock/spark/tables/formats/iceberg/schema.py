@@ -1,8 +1,8 @@
-"""Between Arrow's schemas and Iceberg's: field ids, partitions, and which changes are possible.
+"""Converts between Arrow's and Iceberg's schemas: field ids, partitions, possible changes.
 
-Iceberg knows columns by their ids, and a data file carries them. A column that is about to be added
-has an id already before the commit, because ids are counted up: writers of files get the future
-schema here. The commit is rejected when the table's schema has changed since.
+Iceberg identifies columns by their ids, which a data file contains. A new column has an id before
+its commit, because ids are consecutive: writers of files get the future schema here. The commit is
+rejected when the table's schema has changed since.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ _TRANSFORMS: Final[dict[Transform, type]] = {
     Transform.MONTH: MonthTransform,
 }
 _PARTITION_ID_FIRST: Final = 1000
-"""Where Iceberg begins to count partition fields."""
+"""The first id of Iceberg's partition fields."""
 _FIELD_ID: Final = b"PARQUET:field_id"
 _Path = tuple[str, ...]
 
@@ -48,7 +48,7 @@ def new_schema(schema: pa.Schema) -> Schema:
 
 
 def new_spec(schema: Schema, fields: Sequence[PartitionField]) -> PartitionSpec:
-    """How a new table is partitioned."""
+    """Return the partitioning of a new table."""
     return PartitionSpec(
         *(
             IcebergPartitionField(
@@ -63,7 +63,7 @@ def new_spec(schema: Schema, fields: Sequence[PartitionField]) -> PartitionSpec:
 
 
 def fields_of(table: Table) -> tuple[PartitionField, ...]:
-    """How the table is partitioned; `TableError` when Penstock cannot write such partitions."""
+    """Return the table's partitioning; raise `TableError` if Penstock cannot write it."""
     schema = table.schema()
     return tuple(
         PartitionField(_path_of(schema, one.source_id), _transform_of(one.transform, table))
@@ -106,10 +106,10 @@ def _transform_of(transform: IcebergTransform, table: Table) -> Transform:  # ty
 
 
 def planned_schema(table: Table, schema: pa.Schema) -> Schema:
-    """The table's schema after columns of `schema` were added and widened."""
+    """Return the table's schema after columns of `schema` were added and widened."""
     _require_distinct(plain_schema(table.schema()), schema)
     try:
-        # A transaction that is discarded: only the ids are used.
+        # This transaction is discarded: only the ids are used.
         planned = table.transaction().update_schema().union_by_name(kept_required(table, schema))
         return planned._apply()
     except Exception as error:  # pyiceberg has no common base for errors of schema changes
@@ -117,7 +117,7 @@ def planned_schema(table: Table, schema: pa.Schema) -> Schema:
 
 
 def kept_required(table: Table, schema: pa.Schema) -> pa.Schema:
-    """The same columns, required where the table's are: pyiceberg would make them optional."""
+    """Return the columns, required as in the table: pyiceberg would change them to optional."""
     required = {one.name for one in table.schema().fields if one.required}
     return pa.schema(
         [one.with_nullable(one.name not in required and one.nullable) for one in schema]
@@ -125,7 +125,7 @@ def kept_required(table: Table, schema: pa.Schema) -> pa.Schema:
 
 
 def _require_distinct(*schemas: pa.Schema) -> None:
-    """`SchemaRefusedError` when a column has the name by which Iceberg knows another's field."""
+    """Raise `SchemaRefusedError` if a column has the Iceberg name of another column's field."""
     found: dict[str, _Path] = {}
     for path in (one for schema in schemas for field in schema for one in _paths(field)):
         other = found.setdefault(".".join(path), path)
@@ -172,7 +172,7 @@ def _refusal(table: Table, schema: pa.Schema, error: Exception) -> str:
 
 
 def plain_schema(schema: Schema) -> pa.Schema:
-    """An Iceberg schema as Arrow's, with the types that tasks use (not Arrow's large ones)."""
+    """Return an Iceberg schema as Arrow's, with the types of tasks (not Arrow's large ones)."""
     return pa.schema(
         [
             pa.field(one.name, _plain(one.type), one.nullable)
@@ -197,7 +197,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def with_ids(rows: pa.Schema, schema: Schema) -> pa.Schema:
-    """The rows' schema with the ids of the table's columns, as data files carry them."""
+    """Return the rows' schema with the ids of the table's columns, as in data files."""
     found = []
     for field in rows:
         column = schema.find_field(field.name)

@@ -1,11 +1,11 @@
-"""An Iceberg table as a `Table`, by the `pyiceberg` package and any catalog that it knows.
+"""An Iceberg table as a `Table`, by the `pyiceberg` package and any catalog that it supports.
 
 A commit of ours is one commit to the catalog: the snapshot with the files and the note in its
 summary, a copy of the note among the table's properties, and new or widened columns. It is
-conditional on the snapshot, the schema and the partitions that were read, and is tried once: it
-goes to the catalog directly, because a transaction of `pyiceberg` repeats an append after a
-conflict on top of any other commit, and would add a zombie's files after its successor's. A table's
-own setting for retries (`commit.retry.num-retries`) is not changed; it is for other writers.
+conditional on the snapshot, the schema and the partitions that were read, and is tried once. It is
+sent to the catalog directly: after a conflict, a transaction of `pyiceberg` repeats an append on
+top of any other commit, and would add a zombie's files after its successor's. A table's own setting
+for retries (`commit.retry.num-retries`) is not changed; it is for other writers.
 
 Notes are searched for among the ancestors of the current snapshot, not only in it: a compaction or
 another writer's append may be the newest. Expired notes are in the copy. Maintenance is in
@@ -86,15 +86,15 @@ from penstock.spark.tables.formats.port import (
 )
 
 NOTE_KEY: Final = "penstock.note"
-"""In the summary of a snapshot of ours."""
+"""The key of the note in the summary of our snapshots."""
 PIPELINE_KEY: Final = "penstock.pipeline"
-"""Beside it, so that a note need not be read to know its pipeline."""
+"""The key of the note's pipeline, so that the note need not be parsed to find it."""
 KEPT_PREFIX: Final = "penstock.note."
-"""Of the table's property with a copy of a pipeline's newest note; the name follows."""
+"""The prefix of the table's property with a copy of a pipeline's newest note; the name follows."""
 KEPT_AT_PREFIX: Final = "penstock.note-at."
-"""Of the property with the sequence number of the snapshot that the copy belongs to."""
+"""The prefix of the property with the sequence number of the copy's snapshot."""
 CATALOG_NAME: Final = "default"
-"""Of the catalog, when its options have no `name`: pyiceberg's own."""
+"""The name of a catalog whose options have no `name`: pyiceberg's own default."""
 NO_SNAPSHOT: Final = -1
 MAIN: Final = "main"
 _NEW_TABLE: Final = {
@@ -104,17 +104,17 @@ _NEW_TABLE: Final = {
     "write.metadata.previous-versions-max": "100",
     CREATED_KEY: "true",
 }
-"""Keeps the metadata of a table with a commit a minute small."""
+"""Keeps the metadata small for a table with a commit a minute."""
 
 
 def _open(options: Mapping[str, str]) -> Catalog:
-    """A catalog by the options of pyiceberg. Catalogs in databases keep several under names."""
+    """Open a catalog by pyiceberg's options. A database may store several catalogs, by name."""
     others = {name: value for name, value in options.items() if name != "name"}
     return load_catalog(options.get("name", CATALOG_NAME), **others)
 
 
 def is_table(catalog: Mapping[str, str], name: str) -> bool:
-    """Whether the catalog has a table of this name."""
+    """Return whether the catalog has a table of this name."""
     opened = _open(catalog)
     try:
         with readable_metadata(name):
@@ -136,7 +136,7 @@ class IcebergTable:
         clock: Clock | None = None,
         is_read_only: bool = False,
     ) -> None:
-        """`is_read_only`: any table can be read."""
+        """Open the table; with `is_read_only`, any table can be read."""
         self._clock = clock or SystemClock()
         self._catalog: Catalog = _open(catalog)
         with readable_metadata(name):
@@ -154,10 +154,10 @@ class IcebergTable:
         partitions: Sequence[PartitionField] = (),
         clock: Clock | None = None,
     ) -> "IcebergTable":
-        """Create the table and its namespace, or open it when it exists."""
+        """Create the table and its namespace, or open an existing table."""
         require_partitionable(partitions, schema)
         opened = _open(catalog)
-        with suppress(NamespaceAlreadyExistsError):  # two processes create it at once
+        with suppress(NamespaceAlreadyExistsError):  # two processes create it at the same time
             opened.create_namespace_if_not_exists(Catalog.namespace_from(name))
         columns = new_schema(schema)
         opened.create_table_if_not_exists(
@@ -185,27 +185,27 @@ class IcebergTable:
         return self._state()
 
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """Return the columns."""
         return plain_schema(self._table.schema())
 
     def constraints(self) -> tuple[Expectation, ...]:
-        """Iceberg has no rules but required columns, which are in the schema."""
+        """Return no rules: Iceberg has only required columns, which are in the schema."""
         return ()
 
     def layout(self, schema: pa.Schema) -> FileLayout:
-        """How tasks write files that can be appended with this schema."""
+        """Return the layout for files that can be appended with this schema."""
         fields = fields_of(self._table)
         require_partitionable(fields, schema)
         rows = with_ids(schema, planned_schema(self._table, schema))
         return FileLayout(self._directory(), rows, fields)
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """These columns of all rows."""
+        """Return these columns of all rows."""
         tasks = list(self._table.scan().plan_files())
         yield from IcebergRows(self._table, columns).batches(tasks)
 
     def live_files(self) -> list[LiveFile]:
-        """The files of the state that was read last."""
+        """Return the files of the state that was read last."""
         partition_of = partition_reader(self._table)
         return [
             LiveFile(
@@ -239,7 +239,7 @@ class IcebergTable:
         return TableState(notes, NO_SNAPSHOT if current is None else current.snapshot_id)
 
     def _notes_in_history(self, wanted: frozenset[str]) -> tuple[dict[str, CommitNote], bool]:
-        """The newest note of each pipeline among the ancestors; whether the history is complete."""
+        """Return the newest note of each pipeline in the history; whether it is complete."""
         by_id = {one.snapshot_id: one for one in self._table.metadata.snapshots}
         found: dict[str, CommitNote] = {}
         at = self._table.metadata.current_snapshot_id
@@ -255,8 +255,8 @@ class IcebergTable:
                     return found, False  # earlier snapshots are older
             at = snapshot.parent_snapshot_id
             if at is None:
-                # An expiry by pyiceberg leaves the oldest one without a parent, as if it were the
-                # table's first: only that one has the first sequence number.
+                # An expiry by pyiceberg leaves the oldest snapshot without a parent, like the
+                # table's first one: only the first has the first sequence number.
                 return found, snapshot.sequence_number == 1
         return found, True
 
@@ -288,11 +288,11 @@ class IcebergTable:
         try:
             return self._replace(commit, rewrite.removed, rewrite.added, schema)
         except TableMovedError:
-            remove_files(self._directory(), rewrite.added)  # the next attempt writes others
+            remove_files(self._directory(), rewrite.added)  # the next attempt writes other files
             raise
 
     def _planned(self, schema: pa.Schema | None) -> pa.Schema:
-        """All columns as they are after a commit with this schema."""
+        """Return all columns after a commit with this schema."""
         if schema is None:
             return self.schema()
         return plain_schema(planned_schema(self._table, schema))
@@ -355,7 +355,7 @@ class IcebergTable:
             for producer in change._snapshot_producers:
                 producer._clean_all_uncommitted()
             raise TableMovedError(str(error)) from error
-        except Exception as error:  # whatever a catalog raises: the result is unknown
+        except Exception as error:  # any error of a catalog: the result is unknown
             raise AnswerLostError(str(error)) from error
 
     def _timed(self, update: TableUpdate) -> TableUpdate:
@@ -372,7 +372,7 @@ class IcebergTable:
         return iceberg_care.retention_of(self._table.metadata)
 
     def snapshots(self) -> SnapshotFacts:
-        """How many snapshots there are, and since when."""
+        """Return the number of snapshots, and the time of the oldest."""
         return iceberg_care.snapshot_facts(self._table.metadata)
 
     def compact(
@@ -413,7 +413,7 @@ class IcebergTable:
         return Compaction(self._state(), len(removed), len(added))
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
-        """Expire old snapshots, then remove the files that only they referred to."""
+        """Expire old snapshots, then delete the files that only they referenced."""
         self.load()
         require_supported(self._table)
         old = iceberg_care.old_snapshots(self._table.metadata, older_than_ms, keep_count)
@@ -425,5 +425,5 @@ class IcebergTable:
         return Expiry(self._state(), len(old))
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
-        """Remove old files that no snapshot and no metadata refers to."""
+        """Delete old files that no snapshot and no metadata references."""
         return iceberg_care.remove_orphans(self._table, older_than_ms)

@@ -1,13 +1,13 @@
 """Upserts into an Iceberg table: copy on write, in one snapshot.
 
-Files that cannot have a changed key by their statistics are not opened. Of the others the key
-columns are read, and only files that really have such rows are rewritten without them, beside the
-new rows, and removed from the table. Nothing is committed here: the caller gets the removed and the
-added files, for one commit with the note.
+Files whose statistics exclude all changed keys are not opened. From the other files the key columns
+are read. Only files that have rows of changed keys are rewritten without these rows, and replaced
+in the table. This module commits nothing: the caller gets the removed and the added files, for one
+commit with the note.
 
-A key with several rows before (the table was once appended to) has one row afterwards. Deletes of
-other engines are applied when files are read. The keys of one file at a time are in memory, or a
-part of it while it is rewritten; all other values stay unchanged.
+A key with several rows (from earlier appends) has one row afterwards. Deletes of other engines are
+applied when files are read. The keys of one file at a time are in memory, or a part of it while it
+is rewritten; all other values stay unchanged.
 
 It does not use `Table.upsert` of pyiceberg, which compares rows in memory and commits two
 snapshots.
@@ -56,18 +56,18 @@ def rewrite_files(table: Table, changes: Changes, layout: FileLayout) -> Rewrite
         batches = _new_rows(table, touched, reduced, layout.schema)
         added = write_files(batches, layout, "upserted")
     except FileNotFoundError as error:
-        # Another process compacted and expired meanwhile: the state that was read does not exist
-        # any more.
+        # Another process compacted and expired in the meantime: the state that was read no longer
+        # exists.
         raise TableMovedError(f"a file that was to be read is gone: {error}") from error
     return Rewrite(tuple(task.file for task, _ in touched), tuple(added))
 
 
 def _touched(table: Table, keys: pa.Table) -> list[tuple[FileScanTask, pa.Table]]:
-    """The files that have rows of changed keys, each with those keys."""
+    """Return the files that have rows of changed keys, each with those keys."""
     names = keys.schema.names
     by_name = {one.name: one for one in table.schema().fields}
     if any(name not in by_name for name in names):
-        return []  # a column that this commit adds: no row has it, so none has such a key
+        return []  # a column that this commit adds: no row has such a key
     reader = IcebergRows(table, names)
     fields = [by_name[name] for name in names]
     found = []
@@ -83,12 +83,12 @@ def _touched(table: Table, keys: pa.Table) -> list[tuple[FileScanTask, pa.Table]
 
 
 def may_hold(file: DataFile, keys: pa.Table, fields: Iterable[NestedField]) -> pa.Array:
-    """For each key, whether the file may have it by its statistics."""
+    """Return for each key whether the file may have it, by its statistics."""
     mask = pa.repeat(pa.scalar(value=True), keys.num_rows)
     for field in fields:
         column = keys.column(field.name).combine_chunks()
         if pa.types.is_boolean(column.type):
-            continue  # Arrow has no order of them
+            continue  # Arrow cannot compare them
         for bounds, compare in (
             (file.lower_bounds, pc.greater_equal),
             (file.upper_bounds, pc.less_equal),
@@ -138,10 +138,10 @@ def replacement(update: UpdateSnapshot) -> _OverwriteFiles:
 
 
 class _Replacement(_OverwriteFiles):
-    """An overwrite that merges manifests, as pyiceberg does for appends alone.
+    """An overwrite that merges manifests; pyiceberg merges them only for appends.
 
-    Without it a table with an upsert a minute would have two more manifests each time, those of
-    removed files included, and every scan would read them all.
+    Without it a table with an upsert a minute would have two more manifests each time, including
+    those of removed files, and every scan would read them all.
     """
 
     def _existing_manifests(self) -> list[ManifestFile]:

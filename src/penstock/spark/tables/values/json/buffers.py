@@ -1,11 +1,11 @@
-"""The JSON kernel for one schema: its tables of fields, its memory, and Arrow arrays out of it.
+"""The JSON kernel for one schema: its tables of fields, its memory, and its Arrow arrays.
 
 Guarantees: `takes` is true for schemas with a kernel: scalars and structs of them. No byte is
-copied on the way from the kernel's buffers to Arrow. Texts begin with the size of the last ones,
-and grow to at least twice that; they are never larger than the values themselves, so that 32-bit
-offsets are enough.
+copied from the kernel's buffers to Arrow. Texts begin with the size of the last ones, and grow to
+at least twice that; they are never larger than the values themselves, so that 32-bit offsets are
+enough.
 
-It decides nothing about values: `json.kernel` reads them, this module allocates the memory.
+`json.kernel` reads the values; this module only allocates the memory.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,7 +42,7 @@ _KINDS: Final[Mapping[pa.DataType, tuple[int, int]]] = {
 
 Problem: TypeAlias = tuple[int, int, str | None]
 """A value that its column seems to reject: the row, the column, and the value's JSON, which is None
-if there is no value."""
+for a missing value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +80,20 @@ class _Field:
 
 
 def takes(schema: pa.Schema) -> bool:
-    """Whether there is a kernel for the schema."""
+    """Return whether there is a kernel for the schema."""
     is_taken = len(schema) > 0 and all(_is_taken(field, 1) for field in schema)
     return is_taken and _count(list(schema)) <= _FIELDS_MAX
 
 
 def _count(fields: list[pa.Field]) -> int:
-    """How many fields there are, with those inside of structs."""
+    """Return the number of fields, including those inside of structs."""
     inner = sum(_count(list(one.type)) for one in fields if pa.types.is_struct(one.type))
     return len(fields) + inner
 
 
 def _is_taken(field: pa.Field, depth: int) -> bool:
     if any(character in '"\\' or character < " " for character in field.name):
-        # In JSON such a name is written with an escape, which the kernel does not look up.
+        # JSON writes such a name with an escape, which the kernel does not look up.
         return False
     if pa.types.is_struct(field.type):
         return depth < _DEPTH_MAX and all(_is_taken(one, depth + 1) for one in field.type)
@@ -148,7 +148,7 @@ class KernelReader:
         """Read each value of a column of type binary."""
         kernel, count = self._kernel, len(values)
         fixed = self._attach(count)
-        # Which rows were read, and which were not.
+        # The rows that were read, and the others.
         row_numbers = pa.allocate_buffer(max(8 * count, 1))
         kernel.row_numbers = memoryview(row_numbers).cast("B")[: 8 * count].cast("q")
         kernel.doubts = _numbers(count)
@@ -192,7 +192,7 @@ class KernelReader:
         return fixed
 
     def _place_texts(self) -> None:
-        """Give each column of texts its part of one new buffer; keep the written texts."""
+        """Assign each column of texts its part of one new buffer; keep the written texts."""
         columns, old, size = self._kernel.columns, self._texts, 0
         before = [(one.text_start, columns.text_ends[one.number]) for one in self._fields]
         for one in self._fields:
@@ -211,7 +211,7 @@ class KernelReader:
         columns.texts = view
 
     def _grow(self, number: int, bytes_max: int) -> None:
-        """Make room for one more text of this field."""
+        """Enlarge the buffer for one more text of this field."""
         field = self._fields[number - 1]
         assert field.text_size <= bytes_max, "texts are never more than the values"
         field.text_size = min(max(2 * field.text_size, _TEXT_BYTES_MIN), bytes_max + 1)
@@ -233,7 +233,7 @@ class KernelReader:
             used = self._kernel.columns.text_size(field.number)
             assert self._texts is not None, "texts have their memory while rows are read"
             buffers.append(self._texts.slice(field.text_start, used))
-            # A little more than these came to, for the next ones.
+            # Start the next texts with slightly more than the size of these.
             field.text_size = max(used + used // 8, _TEXT_BYTES_MIN)
         else:
             buffers.append(fixed.slice(field.data_start, rows * field.width or bitmap))

@@ -1,7 +1,7 @@
 """Writes the parts of a scanned JSON value into the buffers of Arrow columns.
 
-Guarantees: a value in a column is the one that `json.rows` returns for that column; any other value
-is rejected with a code, and its row does not count. A row counts when `rows` is raised, so an
+Guarantees: a value in a column is the result of `json.rows` for that column; any other value is
+rejected with a code, and its row does not count. A row counts when `rows` is raised, so an
 abandoned row needs no cleaning. Nothing is written outside of the attached buffers.
 
 It is a part of the JSON kernel, so the file is compiled: plain Python here, the C types in
@@ -28,7 +28,7 @@ DATE: Final = 9
 TIMESTAMP: Final = 10
 TIMESTAMP_NTZ: Final = 11
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _READ: Final = 0
 _DOUBT: Final = 1
 _PROBLEM: Final = 2
@@ -47,7 +47,7 @@ _TIMESTAMP: Final = 10
 _TIMESTAMP_NTZ: Final = 11
 _LETTER_T: Final = 0x74
 _FLOAT_END: Final = 3.4028235677973366e38
-"""A number nearer to zero is a finite float when it is rounded."""
+"""A number nearer to zero is a finite float after rounding."""
 _SECONDS_MAX: Final = 9_223_372_036_854
 """The limit of 64 bits in microseconds."""
 _MICROSECONDS: Final = 1_000_000
@@ -62,13 +62,13 @@ class JsonColumns:
         self.doubles = DoubleReader()
         self.times = TimeReader()
         self.kinds = _numbers(fields)
-        # Where a column begins: in units of its width, in bytes, and in bytes of the texts.
+        # The start of a column: in units of its width, in bytes, and in bytes of the texts.
         self.bases = _numbers(fields)
         self.validity_bases = _numbers(fields)
         self.text_bases = _numbers(fields)
         self.text_ends = _numbers(fields)
         self.nulls = _numbers(fields)
-        # The attempt to read a row that has filled a field last.
+        # By field: the last attempt (to read a row) that filled it.
         self.filled = _numbers(fields)
         self.filled_count = 0
         self.attempt = 0
@@ -83,7 +83,7 @@ class JsonColumns:
         self.texts = nothing
 
     def set_buffer(self, buffer: memoryview) -> None:
-        """The memory of all columns, seen in each width; its size is a multiple of eight."""
+        """Set the memory of all columns, viewed in each width; its size is a multiple of eight."""
         self.bytes = buffer
         self.shorts = buffer.cast("h")
         self.integers = buffer.cast("i")
@@ -92,7 +92,7 @@ class JsonColumns:
         self.floats = buffer.cast("f")
 
     def begin(self) -> None:
-        """Begin with row 0."""
+        """Restart at row 0."""
         self.rows = 0
         field = 0
         while field < self.fields:
@@ -102,11 +102,11 @@ class JsonColumns:
             field += 1
 
     def text_size(self, field: int) -> int:
-        """How many bytes the texts of a column have."""
+        """Return the number of bytes in the texts of a column."""
         return self.integers[self.bases[field] + self.rows]
 
     def begin_row(self) -> None:
-        """Begin a row, or begin it once more."""
+        """Begin a row, or begin it again."""
         self.attempt += 1
         self.filled_count = 0
 
@@ -121,7 +121,7 @@ class JsonColumns:
         self.rows += 1
 
     def write_null(self, field: int) -> None:
-        """Make a column null in this row."""
+        """Set a column to null in this row."""
         kind = self.kinds[field]
         at = self.bases[field] + self.rows
         self.nulls[field] += 1
@@ -146,13 +146,13 @@ class JsonColumns:
         self.bytes[at] = self.bytes[at] | bit if is_set else self.bytes[at] & (0xFF ^ bit)
 
     def fill(self, field: int) -> int:
-        """The field has its value."""
+        """Mark the field as filled."""
         self.filled[field] = self.attempt
         self.filled_count += 1
         return _READ
 
     def put_text(self, field: int) -> int:
-        """Write the text that was passed last."""
+        """Write the text that was scanned last."""
         kind = self.kinds[field]
         if kind == _STRING:
             return self.put_bytes(field, self.scanner.text_start, self.scanner.text_end)
@@ -177,7 +177,7 @@ class JsonColumns:
         return self.fill(field)
 
     def copy(self, at: int, start: int, count: int) -> None:
-        """`count` bytes of the value to the texts; the caller has checked that they fit."""
+        """Copy `count` bytes of the value to the texts; the caller has checked that they fit."""
         index = 0
         # A C compiler turns this loop into wide moves, without a call; see below for Python.
         while index < count:
@@ -185,7 +185,7 @@ class JsonColumns:
             index += 1
 
     def put_time(self, field: int, kind: int) -> int:
-        """Write the text that was passed last as a date or a time."""
+        """Write the text that was scanned last as a date or a time."""
         at = self.bases[field] + self.rows
         start = self.scanner.text_start
         end = self.scanner.text_end
@@ -202,7 +202,7 @@ class JsonColumns:
         return self.fill(field)
 
     def put_literal(self, field: int, letter: int, start: int) -> int:
-        """Write true or false, which was passed last and began at `start`."""
+        """Write true or false, which was scanned last and began at `start`."""
         kind = self.kinds[field]
         if kind == _BOOLEAN:
             self.write_bit(self.bases[field], letter == _LETTER_T)
@@ -213,7 +213,7 @@ class JsonColumns:
         return _PROBLEM
 
     def put_number(self, field: int, start: int) -> int:
-        """Write the number that was passed last and began at `start`."""
+        """Write the number that was scanned last and began at `start`."""
         kind = self.kinds[field]
         if kind in (_DOUBLE, _FLOAT):
             return self.put_fraction(field, kind)
@@ -255,7 +255,7 @@ class JsonColumns:
         """Write a whole number of 8 to 64 bits."""
         size = self.scanner.mantissa
         if self.scanner.is_negative:
-            # Minus zero is not passed by the scanner.
+            # The scanner rejects minus zero.
             size -= 1
         if size >> ((8 << (kind - _INT8)) - 1) != 0:
             return _PROBLEM

@@ -1,10 +1,10 @@
-"""JSON values to columns by DuckDB, with a flag for each row that is certain.
+"""Converts JSON values to columns by DuckDB, with a flag for each certain row.
 
-Guarantees: a certain row is the one of `json.rows`. Syntax is DuckDB's, so a comma before a closing
-bracket is accepted.
+Guarantees: a certain row is the result of `json.rows`. The syntax is DuckDB's, so a comma before a
+closing bracket is accepted.
 
-It reads any schema, at less than half of the speed of the kernel, and rejects nothing: a row in
-doubt is for `json.rows`.
+It reads any schema, at less than half of the speed of the kernel, and rejects nothing: `json.rows`
+reads a row in doubt.
 """
 
 import json
@@ -26,7 +26,7 @@ from penstock.spark.tables.values.json.shape import (
 from penstock.spark.tables.values.json.texts import TextReader
 
 _TEXT: Final = pc.CastOptions(target_type=pa.string(), allow_invalid_utf8=True)
-"""Not copied and not checked: DuckDB checks what it reads."""
+"""The bytes are neither copied nor checked: DuckDB checks its input."""
 
 
 class DatabaseReader:
@@ -44,7 +44,7 @@ class DatabaseReader:
         self._careful_query = _query(schema, "TRY_CAST(value AS JSON)")
 
     def read(self, values: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
-        """Return the columns, and which rows are certain."""
+        """Return the columns, and the flags of certain rows."""
         texts = pc.cast(values, options=_TEXT)
         with registered(self._database, "input", pa.table({"value": texts})):
             answer = self._answer()
@@ -66,7 +66,7 @@ class DatabaseReader:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema), is_sure
 
     def are_json(self, values: pa.Array) -> pa.Array:
-        """Which values are JSON."""
+        """Return which values are JSON."""
         texts = pc.cast(values, options=_TEXT)
         with registered(self._database, "input", pa.table({"value": texts})):
             answer = answer_of(
@@ -78,8 +78,8 @@ class DatabaseReader:
         try:
             return answer_of(self._database, self._query)
         except (duckdb.InvalidInputException, UnicodeDecodeError):
-            # A value is not JSON, perhaps not even text for the error to show. A second pass finds
-            # it.
+            # A value is not JSON, and possibly not even text for the error message. A second pass
+            # finds it.
             return answer_of(self._database, self._careful_query)
 
 
@@ -108,7 +108,7 @@ def _query(schema: pa.Schema, document: str) -> str:
 
 
 def _counted(inner: Sequence[Check]) -> list[tuple[int, Check]]:
-    """Return the places that are counted, if all of them have a path."""
+    """Return the counted places, if all of them have a path."""
     is_askable = all(one.place for one in inner)
     return [(number, one) for number, one in enumerate(inner) if one.is_counted and is_askable]
 
@@ -126,7 +126,7 @@ def _outer_conditions(outer: Sequence[Check]) -> list[str]:
 
 
 def _inner_conditions(inner: Sequence[Check]) -> list[str]:
-    # A null inside is in doubt anyway, so that it need not be among the types.
+    # A null inside is a doubt anyway, so it need not be among the types.
     return [
         f"coalesce(list_has_all([{_list(one.types)}], inner_{number}), true)"
         for number, one in enumerate(inner)

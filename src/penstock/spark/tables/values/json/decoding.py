@@ -1,11 +1,11 @@
-"""JSON texts to Python values and back, with numbers as they were written (pure).
+"""Converts JSON texts to Python values and back, with numbers as written (pure).
 
-Guarantees: no digit of a number is lost. Of a duplicate key the first counts; the text of such an
-object has both. Beyond JSON it accepts the same as DuckDB: a comma before a closing bracket, and
-nan and inf in capitals or not. A text of a value is the one that DuckDB writes.
+Guarantees: no digit of a number is lost. For a duplicate key the first value counts; the text of
+such an object has both. Beyond JSON it accepts the same as DuckDB: a comma before a closing
+bracket, and nan and inf in any case. The text of a value is the same as DuckDB's.
 
-It does not check whether a text is JSON: it accepts some that are not, such as halves of surrogate
-pairs. DuckDB checks it.
+It does not check whether a text is JSON: it accepts some other texts, such as halves of surrogate
+pairs. DuckDB checks this.
 """
 
 import decimal
@@ -18,21 +18,21 @@ _TOKEN: Final = re.compile(
     r'"(?:[^"\\]+|\\.?)*"?|(?P<comma>,)(?=[ \t\r\n]*[\]}])|(?P<word>-?(?:nan|inf(?:inity)?))',
     re.IGNORECASE | re.DOTALL,
 )
-"""A text, which is skipped, or syntax that is not JSON. A text need not end, so that the time is in
-proportion to the input."""
+"""A text, which is skipped, or syntax that is not JSON. A text need not end, so that the time is
+proportional to the input."""
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _PLAIN_POWERS: Final = range(-6, 21)
 """Numbers with these powers of ten are written without an exponent."""
 
 
 class Number(str):
-    """A number as it was written: the columns that accept it depend on that."""
+    """A number as it was written, which decides the columns that accept it."""
 
     __slots__ = ()
 
 
 class _Repeating(dict[str, object]):
-    """An object that has a key twice."""
+    """An object with a duplicate key."""
 
     __slots__ = ("pairs",)
 
@@ -42,7 +42,7 @@ class _Repeating(dict[str, object]):
 
 
 def decoded(text: str) -> object:
-    """The value of a text; `ValueError` if it has none."""
+    """Return the value of a text; raise `ValueError` if it has none."""
     try:
         return _DECODER.decode(text)
     except ValueError:
@@ -55,12 +55,12 @@ def decoded(text: str) -> object:
 
 
 def decoded_beginning(text: str) -> object:
-    """The value that a text begins with, which is known to be JSON."""
+    """Return the value at the beginning of a text that is known to be JSON."""
     return _DECODER.raw_decode(text)[0]
 
 
 def json_text(value: object) -> str:
-    """The JSON of a value, without spaces."""
+    """Return the JSON of a value, without spaces."""
     if isinstance(value, Number):
         return _number_text(value)
     if isinstance(value, dict):
@@ -73,7 +73,7 @@ def json_text(value: object) -> str:
 
 
 def double_of(number: Number) -> float | None:
-    """The double of a fraction; None if it is written without one, or is too large."""
+    """Return the double of a fraction; None for a whole number, or if it is too large."""
     if not set(number) & set(".eE"):
         return None
     double = float(number)
@@ -117,7 +117,7 @@ def _tidied(text: str, words: list[str]) -> str:
 
 
 def _number_text(number: Number) -> str:
-    """The shortest text of the same double; whole numbers, and too large ones, as they were."""
+    """Return the shortest text of the same double; whole and too large numbers are unchanged."""
     double = double_of(number)
     if double is None:
         return str(number)
@@ -131,6 +131,6 @@ def _number_text(number: Number) -> str:
 
 
 def _scalar_text(value: object) -> str:
-    """As DuckDB and Spark write it: escapes of control characters have capital digits."""
+    """Return the text as in DuckDB and Spark: escapes of control characters have capital digits."""
     text = json.dumps(value, ensure_ascii=False)
     return _ESCAPE.sub(lambda found: f"\\u{found[1].upper()}" if found[1] else found[0], text)

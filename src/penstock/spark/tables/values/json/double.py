@@ -1,7 +1,7 @@
-"""Decimal numbers to doubles, correctly rounded, or not at all.
+"""Converts decimal numbers to correctly rounded doubles, or reports that it cannot.
 
 Guarantees: `read` finds the double nearest to `mantissa` times ten to the power of `exponent`, or
-returns that it is not certain. That happens when the number is so near the middle between two
+returns that it is uncertain. It is uncertain if the number is so near the middle between two
 doubles that 128 bits do not decide the side.
 
 Short numbers are exact as doubles, and so are small powers of ten: one division or multiplication
@@ -16,27 +16,27 @@ It is a part of the JSON kernel, so the file is compiled: plain Python here, the
 from array import array
 from typing import Final
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _EXPONENT_MAX: Final = 280
-"""Then every double is neither infinite nor subnormal, with any mantissa of 64 bits."""
+"""With these exponents, no mantissa of 64 bits results in an infinite or subnormal double."""
 _MASK_64: Final = 0xFFFFFFFFFFFFFFFF
 _MASK_32: Final = 0xFFFFFFFF
 _UNSURE_BITS: Final = 0x1FF
-"""Below the 53 bits of a double, the one that rounds and the one that a product may lack."""
+"""The bits below the 53 of a double, without the rounding bit and one that a product may lack."""
 _IMPLICIT: Final = 0x0010000000000000
 """The highest bit of the mantissa, which a double does not store."""
 _SIGN: Final = 0x8000000000000000
 _EXACT_MAX: Final = 0x20000000000000
 """Up to here every whole number is a double."""
 _TENS_MAX: Final = 22
-"""Up to this power of ten as well."""
+"""Up to this power, every power of ten is a double, too."""
 _EVEN_LOWEST: Final = -4
 _EVEN_HIGHEST: Final = 23
-"""Only with these exponents can a number be in the very middle between two doubles."""
+"""Only with these exponents can a number be exactly in the middle between two doubles."""
 
 
 def _powers() -> memoryview:
-    """For each power of five the first 128 bits, cut below one and rounded up for reciprocals."""
+    """Return the first 128 bits of each power of five, cut; for reciprocals, rounded up."""
     found = bytearray()
     for exponent in range(-_EXPONENT_MAX, _EXPONENT_MAX + 1):
         power = int(5 ** abs(exponent))
@@ -53,12 +53,12 @@ def _powers() -> memoryview:
 
 
 class DoubleReader:
-    """Computes doubles; `bits` and `value` are the same number, the last one that was certain."""
+    """Computes doubles; `bits` and `value` are the last certain number."""
 
     def __init__(self) -> None:
         self.powers = _powers()
         self.tens = memoryview(array("d", [float(10**power) for power in range(_TENS_MAX + 1)]))
-        # One place in memory, seen as an integer and as a double.
+        # The same memory, as an integer and as a double.
         place = memoryview(bytearray(8))
         self.as_bits = place.cast("Q")
         self.as_double = place.cast("d")
@@ -71,7 +71,7 @@ class DoubleReader:
         return self.as_double[0]
 
     def read(self, mantissa: int, exponent: int, is_negative: bool) -> bool:  # noqa: FBT001
-        """Compute the double; False if it is not certain which one it is."""
+        """Compute the double; return False if it is uncertain."""
         if mantissa == 0:
             self.as_bits[0] = _SIGN if is_negative else 0
             return True
@@ -107,7 +107,7 @@ class DoubleReader:
         return True
 
     def leading_zeros(self, number: int) -> int:
-        """How many bits are zero before the first that is not."""
+        """Return the number of leading zero bits."""
         count = 0
         step = 32
         while step > 0:
@@ -118,7 +118,7 @@ class DoubleReader:
         return count
 
     def multiply(self, one: int, other: int) -> None:
-        """The product of two 64-bit numbers in `high` and `low`."""
+        """Compute the product of two 64-bit numbers into `high` and `low`."""
         one_high = one >> 32
         one_low = one & _MASK_32
         other_high = other >> 32

@@ -1,10 +1,10 @@
-"""Infers the columns of JSON values from a sample of them (pure).
+"""Infers the columns of JSON values from a sample (pure).
 
-Guarantees: the schema accepts every value of the sample: numbers without fraction are bigint, with
-one or beyond 64 bits double, both together double; objects are structs of all their fields, arrays
-are arrays. Fields of several types, numbers too large for a double, and fields that are always null
-are strings, which accept everything. A field without a name has no column. Samples, columns and
-nesting are bounded; values that are nested too deeply are strings too.
+Guarantees: the schema accepts every value of the sample: numbers without fraction are bigint;
+numbers with a fraction or beyond 64 bits, and a mix of both, are double; objects are structs of all
+their fields, arrays are arrays. Fields of several types, numbers too large for a double, and fields
+that are always null are strings, which accept everything. A field without a name has no column.
+Samples, columns and nesting are bounded; values that are nested too deeply are strings too.
 
 An inferred schema is pinned: the next start reads it back and does not infer again.
 """
@@ -79,7 +79,7 @@ def _number(text: Number) -> pa.DataType:
     double = float(text)
     if abs(double) == float("inf"):
         return pa.string()
-    # 20 characters hold every one that is in range.
+    # 20 characters are enough for every number in range.
     is_whole = len(text) <= 20 and text.removeprefix("-").isdecimal()
     return pa.int64() if is_whole and -_LONG_MAX <= int(text) < _LONG_MAX else pa.float64()
 
@@ -110,7 +110,7 @@ def _type(inferred: Inferred) -> pa.DataType:
 
 
 def _unique(fields: dict[str, Inferred]) -> dict[str, Inferred]:
-    """The fields with a name that does not differ from another only in its case: Spark has one."""
+    """Return the named fields whose names differ in more than case: Spark ignores the case."""
     seen: dict[str, str] = {}
     for name in fields:
         if name:

@@ -1,14 +1,14 @@
-"""The JSON kernel: a column of JSON values into the buffers of Arrow columns, one pass, no object.
+"""The JSON kernel: reads JSON values into the buffers of Arrow columns, in one pass.
 
-Guarantees: a written row is the row that `json.rows` returns. Every other row is only listed, and
-leaves no gap. It is malformed, or cut because it ends where more must follow: then it is not JSON
-for any reader. Or it is a problem: it is JSON, and its column seems to reject a value in it. Or it
-is a doubt, about which nothing is known. The caller finds the reasons. `run` stops when there is no
-room for a text, and continues with the same row.
+Guarantees: a written row is the result of `json.rows`, and no object is created for a value. Every
+other row is only listed, and leaves no gap. A malformed row, or a cut row that ends too early, is
+not JSON for any reader. A problem is JSON, and its column seems to reject a value in it. Nothing is
+known about a doubt. The caller finds the reasons. `run` stops if there is no room for a text, and
+continues with the same row.
 
 This is the hot loop of a Spark task, so the file is compiled, and so are its parts, `json.scan`,
 `json.columns`, `json.double` and `json.time`: plain Python here, the C types in `json/kernel.pxd`.
-Uncompiled it does the same, far slower than the database, and `COMPILED` is true when the C
+Uncompiled it has the same results, far slower than the database. `COMPILED` is true if the C
 extension runs. Every change must hold for 64-bit integers that wrap.
 
 It does not use Arrow or schemas: `json.buffers` fills its tables and provides the memory.
@@ -28,10 +28,10 @@ ENDED: Final = 0
 GROW: Final = 3
 """The texts of field `columns.full_field` need more room."""
 PROBLEM_NUMBERS: Final = 4
-"""A problem is the row, the column, and where the value begins and ends in the data. If the value
-is missing, it begins at -1."""
+"""A problem is the row, the column, and the start and end of the value in the data. A missing value
+starts at -1."""
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _READ: Final = 0
 _DOUBT: Final = 1
 _PROBLEM: Final = 2
@@ -69,8 +69,8 @@ _SLOT_BITS_MAX: Final = 16
 class JsonKernel:
     """Reads one column after another.
 
-    Fields are numbered so that a struct comes before its fields; number 0 is the value itself, and
-    its fields are the columns, in their order and before all others.
+    Fields are numbered so that a struct is before its fields. Number 0 is the value itself; its
+    fields are the columns, in their order and before all others.
     """
 
     def __init__(self, fields: int) -> None:
@@ -84,12 +84,12 @@ class JsonKernel:
         self.is_required = _numbers(fields)
         self.has_required = _numbers(fields)
         self.names = memoryview(b"")
-        # Which field was met after a struct's opening bracket, and after another field; 0 is none.
+        # The field found after a struct's opening bracket, and after another field; 0 is none.
         self.firsts = _numbers(fields)
         self.follows = _numbers(fields)
         self.slots = _numbers(0)
         self.slot_shift = 0
-        # The attempt to read a row that has met a field last.
+        # By field: the last attempt (to read a row) that found it.
         self.seen = _numbers(fields)
         self.previous = self.expected = 0
         self.row = 0
@@ -109,7 +109,7 @@ class JsonKernel:
         self.problem_count = 0
 
     def set_names(self, names: bytes) -> None:
-        """Set all names, for which the other tables are filled; create the lookup table."""
+        """Set all names, after the other tables are filled; create the lookup table."""
         bits = 3
         while 1 << bits < 4 * self.fields and bits < _SLOT_BITS_MAX:
             bits += 1
@@ -127,7 +127,7 @@ class JsonKernel:
             self.slots[slot] = field
 
     def begin(self, source: BinaryColumn) -> None:
-        """Read this column from its first row, into the buffers that are set."""
+        """Read this column from its first row, into the current buffers."""
         assert min(len(self.row_numbers), len(self.doubts)) >= source.rows
         assert min(len(self.malformed), len(self.cut)) >= source.rows
         assert len(self.problems) >= source.rows * PROBLEM_NUMBERS
@@ -141,7 +141,7 @@ class JsonKernel:
         self.columns.begin()
 
     def run(self) -> int:
-        """Read rows: ENDED, or GROW when there is no room for a text."""
+        """Read rows; return ENDED, or GROW if there is no room for a text."""
         while self.row < self.source.rows:
             code = self.read_row(self.source.locate(self.row))
             if code == _READ:
@@ -164,7 +164,7 @@ class JsonKernel:
         return _READ
 
     def write_problem(self) -> None:
-        """Name the column, and where its value is in the data."""
+        """Write the column of the problem, and the position of its value in the data."""
         at = self.problem_count * 4
         self.problems[at] = self.row
         self.problems[at + 1] = self.problem_field - 1
@@ -173,7 +173,7 @@ class JsonKernel:
         self.problem_count += 1
 
     def read_row(self, size: int) -> int:
-        """Read the row that was located, of this size; below zero it is null."""
+        """Read the located row of this size; a size below zero is null."""
         self.columns.begin_row()
         if size < 0:
             return _DOUBT if self.has_required[_ROOT] else _READ
@@ -197,7 +197,7 @@ class JsonKernel:
     def no_object(self, byte: int) -> int:
         """Classify a row that begins with this byte: some bytes begin other JSON values."""
         if byte in (_LETTER_T, _LETTER_F, _LETTER_N):
-            # Some readers accept nan, in all its spellings.
+            # Some readers accept nan, in any case.
             start = self.scanner.position + 1
             is_nan = start < self.scanner.end and (self.scanner.data[start] | 0x20) == _LETTER_A
             is_known = (byte == _LETTER_N and is_nan) or self.scanner.literal()
@@ -236,7 +236,7 @@ class JsonKernel:
         return _READ
 
     def read_member(self, parent: int) -> int:
-        """Read a key, which begins here, and its value."""
+        """Read a key at the current position, and its value."""
         field = self.field_of_key(parent, self.expected)
         if field == _UNREADABLE:
             return _DOUBT
@@ -249,20 +249,20 @@ class JsonKernel:
         if field != self.expected:
             self.learn(parent, self.previous, field)
         code = self.read_field(parent, field)
-        # Set after the value, which may be an object with members of its own.
+        # Set after the value, which may be an object with its own members.
         self.previous = field
         self.expected = self.follows[field]
         return code
 
     def learn(self, parent: int, previous: int, field: int) -> None:
-        """Expect the field at this place from now on."""
+        """Expect the field at this place in later rows."""
         if previous == _ROOT:
             self.firsts[parent] = field
         else:
             self.follows[previous] = field
 
     def field_of_key(self, parent: int, expected: int) -> int:
-        """Pass a key: its field, or _UNKNOWN, or _UNREADABLE; `expected` is tried first."""
+        """Scan a key; return its field, _UNKNOWN, or _UNREADABLE; `expected` is tried first."""
         start = self.scanner.position + 1
         if expected != 0:
             size = self.name_sizes[expected]
@@ -277,7 +277,7 @@ class JsonKernel:
             return _UNREADABLE
         size = self.scanner.text_end - start
         slot = self.slot_of(parent, start, size)
-        # The table has empty slots, so that this ends.
+        # The table has empty slots, so the loop ends.
         while self.slots[slot] != 0:
             field = self.slots[slot]
             if (
@@ -290,7 +290,7 @@ class JsonKernel:
         return _UNKNOWN
 
     def is_name(self, field: int, at: int) -> bool:
-        """Whether the bytes from here on are the name; the caller knows that there are enough."""
+        """Return whether the bytes here are the name; the caller checks their number."""
         index = 0
         size = self.name_sizes[field]
         start = self.name_starts[field]
@@ -347,14 +347,14 @@ class JsonKernel:
         return _PROBLEM
 
     def note_problem(self, field: int, start: int) -> None:
-        """Keep the problem if it is the one of the first column; below zero: a missing value."""
+        """Keep the problem if it is that of the first column; below zero: a missing value."""
         if field < self.problem_field:
             self.problem_field = field
             self.problem_start = start
             self.problem_end = self.scanner.position
 
     def check_required(self, parent: int) -> None:
-        """Find the required fields that have no value."""
+        """Find the required fields without a value."""
         field = 1
         while field < self.fields:
             if (

@@ -1,4 +1,4 @@
-"""JSON values framed with an id of a registry: each id is read by its own JSON Schema."""
+"""JSON values framed with an id of a registry: the JSON Schema of each id parses its values."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -25,12 +25,12 @@ KIND: Final = "JSON"
 def json_registry_values(
     schemas: Schemas, base: RegisteredSchema | None = None, table: TableColumns | None = None
 ) -> RegisteredValues:
-    """Reads framed JSON values."""
+    """Return a parser of framed JSON values."""
     return RegisteredValues(schemas, compile_json, base, table)
 
 
 def compile_json(schema: RegisteredSchema) -> CompiledSchema:
-    """A schema of the registry, ready to read framed values."""
+    """Return a schema of the registry, ready to parse framed values."""
     what = f"schema {schema.schema_id}"
     if schema.kind != KIND:
         raise SchemaError(what, f"it is of kind {schema.kind}.", "Set value.format to that kind.")

@@ -1,7 +1,7 @@
-"""One JSON value to one row: the values that each type accepts, defined once (pure).
+"""Converts one JSON value to one row: defines the values that each type accepts (pure).
 
-This is the reference that defines a row; `json.values` is the fast way to the same result, and
-leaves every uncertain row to it. The model is Spark's `from_json` in PERMISSIVE mode; a record for
+This is the reference that defines a row; `json.values` returns the same result faster, and uses the
+reference for every uncertain row. The model is Spark's `from_json` in PERMISSIVE mode; a record for
 which Spark fills the column of corrupt records is a reject here.
 
 | column | takes |
@@ -20,9 +20,9 @@ which Spark fills the column of corrupt records is a reject here.
 
 Differences from Spark, each with a test: a column that is NOT NULL is kept so, an empty value and
 text after the value are rejects, quotes are double, a number too large for float or double is a
-reject and not infinity, dates and times have their digits written out, and of a duplicate key the
-first counts. A fraction in a string is the shortest text of its double, as in Spark, but 1e+16 and
-not 1.0E16. Spark reads 128 in a tinyint as -128, and here it is a reject.
+reject and not infinity, dates and times must have all digits, and for a duplicate key the first
+value counts. A fraction in a string is the shortest text of its double, as in Spark, but 1e+16 and
+not 1.0E16. Spark reads 128 in a tinyint as -128; here it is a reject.
 """
 
 import base64
@@ -66,10 +66,10 @@ _TIME: Final = re.compile(
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _FLOAT_END: Final = 2.0**128 - 2.0**103
-"""A number nearer to zero is a finite float when it is rounded, such as 3.4028235e38."""
+"""A number nearer to zero is a finite float after rounding, such as 3.4028235e38."""
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _DIGITS: Final = decimal.Context(prec=400, rounding=decimal.ROUND_HALF_UP)
-"""No JSON number that fits in 38 digits needs more; longer ones are out of range anyway."""
+"""A JSON number that fits in 38 digits needs no more; longer ones are out of range anyway."""
 
 Converter = Callable[[object, str], object]
 
@@ -82,7 +82,7 @@ class JsonRows:
         self._columns = [(one.name, _converter(one.type), one.nullable) for one in schema]
 
     def read(self, text: str) -> object:
-        """Return the row of this JSON text, for Arrow; `RowError` says why there is none."""
+        """Return the row of this JSON text, for Arrow; raise `RowError` with the reason."""
         try:
             value = decoded(text)
         except ValueError as error:
@@ -94,10 +94,10 @@ class JsonRows:
         return self._row(value, "")
 
     def problem(self, column: int, text: str | None) -> tuple[ErrorClass, str] | None:
-        """Return why a column rejects the value of this JSON text; None if it accepts it.
+        """Return the reason why a column rejects this JSON text's value; None if it accepts it.
 
-        The text is known to be JSON, and None if the column has no value. An error is not returned
-        as an exception: it would keep its caller alive, and that the whole batch.
+        The text is known to be JSON, and None if the column has no value. The error is not returned
+        as an exception: an exception would keep its caller alive, and with it the whole batch.
         """
         name, convert, is_nullable = self._columns[column]
         value = None if text is None else decoded_beginning(text)
@@ -186,7 +186,7 @@ def _integer(kind: pa.DataType) -> Converter:
     limit, name = _RANGES[kind], f"a whole number of type {type_name(kind)}"
 
     def convert(value: object, path: str) -> object:
-        # 20 characters hold every one that is in range.
+        # 20 characters are enough for every number in range.
         if not isinstance(value, Number) or len(value) > 20 or not _is_whole(value):
             _mismatch(path, name, value)
         number = int(value)
@@ -242,12 +242,12 @@ def _decimal(kind: pa.DataType) -> Converter:
 def _exact(text: str) -> decimal.Decimal | None:
     """Return the number; None if the text is not a number, or out of every range."""
     if "_" in text:
-        # Python ignores these.
+        # Python ignores these characters.
         return None
     try:
         number = decimal.Decimal(text.strip(), _DIGITS)
     except decimal.InvalidOperation:
-        # The exponent of a number of JSON may be longer than Python accepts.
+        # The exponent of a JSON number may be longer than Python accepts.
         is_zero = isinstance(text, Number) and float(text) == 0
         return decimal.Decimal(0) if is_zero else None
     return number if number.is_finite() else None
@@ -261,7 +261,7 @@ def _boolean(value: object, path: str) -> object:
 
 def _string(value: object, path: str) -> object:  # noqa: ARG001 - every converter has a path
     if isinstance(value, Number):
-        # Written as DuckDB writes it, the shortest text of the same number.
+        # The shortest text of the same number, as in DuckDB.
         double = double_of(value)
         return str(value) if double is None else repr(double)
     return value if isinstance(value, str) else json_text(value)
@@ -296,7 +296,7 @@ def _instant(value: object, path: str, wanted: str, zone: str | None) -> datetim
     if found is None or (zone is not None and (found.group(8) or "") != zone):
         _mismatch(path, wanted, value)
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
-    # Digits beyond microseconds are cut, as Spark does.
+    # Cut digits beyond microseconds, as Spark does.
     micros = int((found.group(7) or "").ljust(6, "0")[:6])
     try:
         moment = datetime.datetime(year, month, day, hour, minute, second, micros, datetime.UTC)

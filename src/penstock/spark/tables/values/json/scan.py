@@ -1,11 +1,11 @@
-"""Finds the parts of a JSON text: texts, numbers, and the end of skipped values; no object.
+"""Finds texts, numbers and the end of skipped values in a JSON text, without objects.
 
-Guarantees: nothing outside of the opened bytes is read, and the time is in proportion to them.
+Guarantees: nothing outside of the opened bytes is read, and the time is proportional to them.
 Accepted text is JSON by RFC 8259 in valid UTF-8, and every reader of JSON reads it alike. Other
 text is not accepted, whether it is wrong or only unusual: numbers of more than 19 digits or far
 from 1, minus zero without a fraction, the escape of a zero byte, halves of surrogate pairs, and
-values nested deeper than `_DEPTH_MAX`. The caller leaves such a row to the reference. `is_cut` is
-true when the text ended too early.
+values nested deeper than `_DEPTH_MAX`. The caller passes such a row to the reference. `is_cut` is
+true if the text ended too early.
 
 It is a part of the JSON kernel, so the file is compiled: plain Python here, the C types in
 `json/scan.pxd`. Every change must hold for 64-bit integers that wrap.
@@ -13,7 +13,7 @@ It is a part of the JSON kernel, so the file is compiled: plain Python here, the
 
 from typing import Final
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _PLAIN: Final = 0
 _QUOTE_KIND: Final = 1
 _ESCAPE_KIND: Final = 2
@@ -40,9 +40,9 @@ _OBJECT_END: Final = 0x7D
 _END: Final = -1
 """The result of `next_byte` after the last byte; 0 is a byte that JSON does not allow."""
 _DEPTH_MAX: Final = 60
-"""For each level one bit of a 64-bit number is set for an object."""
+"""One bit of a 64-bit number for each level; it is set for an object."""
 _DIGITS_MAX: Final = 19
-"""As many always fit an unsigned 64-bit number."""
+"""This number of digits always fits an unsigned 64-bit number."""
 _EXPONENT_MAX: Final = 280
 """With 19 digits such a number is neither infinite nor subnormal as a double."""
 _MASK_64: Final = 0xFFFFFFFFFFFFFFFF
@@ -55,7 +55,7 @@ _SPACES: Final = 0x2020202020202020
 
 
 def _kinds() -> bytearray:
-    """By byte: its kind inside of a text."""
+    """Return the kind of each byte inside of a text."""
     kinds = bytearray([_CONTROL_KIND] * 0x20 + [_PLAIN] * 0x60 + [_HIGH_KIND] * 0x80)
     kinds[_QUOTE] = _QUOTE_KIND
     kinds[_BACKSLASH] = _ESCAPE_KIND
@@ -63,7 +63,7 @@ def _kinds() -> bytearray:
 
 
 def _short_escapes() -> bytearray:
-    """By byte after a backslash: its character; 0 if it is not an escape of two characters."""
+    """Return the character of each two-character escape by its second byte; 0 for other bytes."""
     meant = bytearray(256)
     for letter, byte in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
         meant[letter] = byte
@@ -102,7 +102,7 @@ class JsonScanner:
         self.end = end
 
     def next_byte(self) -> int:
-        """Return the next byte that is not a space, which `position` then points at."""
+        """Return the next byte that is not a space, and set `position` to it."""
         while self.position < self.end:
             byte = self.data[self.position]
             if byte > 0x20:
@@ -114,7 +114,7 @@ class JsonScanner:
         return _END
 
     def text(self) -> bool:
-        """Pass the text whose quote is at `position`; it is then `text_start` to `text_end`."""
+        """Scan the text whose quote is at `position`, and set `text_start` and `text_end`."""
         position = self.position + 1
         self.text_start = position
         self.has_escape = False
@@ -143,12 +143,12 @@ class JsonScanner:
             position += size
 
     def is_plain(self, at: int) -> bool:
-        """Whether eight bytes have no quote, no backslash, no control character, and are ASCII."""
+        """Return whether eight bytes are ASCII without quote, backslash or control character."""
         word = self.word(at)
         quotes = word ^ _QUOTES
         escapes = word ^ _BACKSLASHES
-        # A byte below its subtrahend borrows, and its highest bit is then set. A borrow may set the
-        # bit of a byte after it too: a false positive is possible, never a false negative.
+        # A byte below its subtrahend borrows, which sets its highest bit. A borrow may also set the
+        # bit of a byte after it: a false positive is possible, never a false negative.
         found = (quotes - _ONES) | (escapes - _ONES) | (word - _SPACES) | word
         return found & _HIGH_BITS == 0
 
@@ -158,7 +158,7 @@ class JsonScanner:
         return low | (self.half_word(at + 4) << 32)
 
     def half_word(self, at: int) -> int:
-        """Four bytes, the lowest first."""
+        """Return four bytes, the lowest first."""
         lowest = self.data[at]
         low = self.data[at + 1]
         high = self.data[at + 2]
@@ -219,7 +219,7 @@ class JsonScanner:
         return size
 
     def unescaped(self, target: memoryview, at: int) -> int:
-        """Write the text that was found last without its escapes; return its size in bytes.
+        """Write the text that was scanned last without its escapes; return its size in bytes.
 
         It is never larger than before.
         """
@@ -265,7 +265,7 @@ class JsonScanner:
         return 4
 
     def number(self) -> bool:
-        """Pass a number: it is then `mantissa` times ten to the power of `exponent`."""
+        """Scan a number as `mantissa` times ten to the power of `exponent`."""
         self.mantissa = 0
         self.exponent = 0
         self.is_whole = True
@@ -291,12 +291,12 @@ class JsonScanner:
         if digits > _DIGITS_MAX and digits - self.zeros(start) > _DIGITS_MAX:
             return False
         if self.is_whole:
-            # Readers do not agree on -0, and read negative numbers beyond 64 bits as fractions.
+            # Readers disagree on -0, and read negative numbers beyond 64 bits as fractions.
             return not self.is_negative or 0 < self.mantissa <= _NEGATIVE_MAX
         return -_EXPONENT_MAX <= self.exponent <= _EXPONENT_MAX
 
     def digits(self) -> int:
-        """Pass digits and add them to the mantissa; how many there were."""
+        """Scan digits and add them to the mantissa; return their number."""
         position = self.position
         mantissa = self.mantissa
         while position < self.end:
@@ -311,7 +311,7 @@ class JsonScanner:
         return size
 
     def zeros(self, at: int) -> int:
-        """How many zeros a number begins with, before and after its point."""
+        """Return the number of leading zeros of a number, before and after its point."""
         count = 0
         while at < self.end and (self.data[at] == _ZERO or self.data[at] == _POINT):
             if self.data[at] == _ZERO:
@@ -320,7 +320,7 @@ class JsonScanner:
         return count
 
     def power(self) -> bool:
-        """Pass an exponent of at most four digits, and add it to the one of the fraction."""
+        """Scan an exponent of at most four digits, and add it to that of the fraction."""
         self.position += 1
         if self.position >= self.end:
             return False
@@ -338,7 +338,7 @@ class JsonScanner:
         return self.position > start
 
     def literal(self) -> bool:
-        """Pass true, false or null, of which the first letter is at `position`."""
+        """Scan true, false or null, whose first letter is at `position`."""
         letter = self.data[self.position]
         size = 5 if letter == _LETTER_F else 4
         if self.position + size > self.end:
@@ -352,7 +352,7 @@ class JsonScanner:
         return letter == _LETTER_N and rest == 0x6C6C756E
 
     def skip(self) -> bool:
-        """Pass a value of any kind, which begins after spaces."""
+        """Skip a value of any kind, and the spaces before it."""
         self.depth = 0
         self.objects = 0
         while True:
@@ -376,14 +376,14 @@ class JsonScanner:
                 return False
 
     def enter(self, byte: int) -> bool:
-        """Pass an opening bracket."""
+        """Enter an opening bracket."""
         self.position += 1
         self.depth += 1
         self.objects = (self.objects << 1) | (byte == _OBJECT)
         return self.depth <= _DEPTH_MAX
 
     def leave(self) -> int:
-        """Pass all closing brackets; return the byte after them, if not all are closed."""
+        """Leave all closing brackets; return the byte after them, if not all are closed."""
         byte = 0
         while self.depth > 0:
             byte = self.next_byte()
@@ -395,7 +395,7 @@ class JsonScanner:
         return byte
 
     def scalar(self, byte: int) -> bool:
-        """Pass a value that is neither an object nor an array, and begins with this byte."""
+        """Scan a value that is neither an object nor an array, and begins with this byte."""
         if byte == _QUOTE:
             return self.text()
         if byte == _MINUS or _ZERO <= byte <= _NINE:
@@ -405,7 +405,7 @@ class JsonScanner:
         return False
 
     def key(self) -> bool:
-        """Pass the name of a field and the colon after it."""
+        """Scan the name of a field and the colon after it."""
         if self.next_byte() != _QUOTE or not self.text():
             return False
         if self.next_byte() != _COLON:

@@ -1,8 +1,8 @@
-"""A JSON Schema to the columns of a table (pure).
+"""Converts a JSON Schema to the columns of a table (pure).
 
-Guarantees: references are followed inside the document only, to a bounded depth; a schema that no
-table can hold is a `SchemaError` that names the place. It is not a validator: `minimum`, `pattern`
-and the like are rules on values, which are expectations here.
+Guarantees: only references inside the document are followed, to a bounded depth; a schema that no
+table can hold is a `SchemaError` that names the place. It is not a validator: rules on values, such
+as `minimum` and `pattern`, are expectations here.
 
 | JSON Schema | column |
 | --- | --- |
@@ -29,7 +29,7 @@ from penstock.spark.tables.definition.errors import SchemaError
 
 CHARACTERS_MAX: Final = 4_194_304
 REFERENCES_MAX: Final = 32
-"""One after the other, without anything between."""
+"""The maximum number of consecutive references."""
 
 _SCALARS: Final[Mapping[str, pa.DataType]] = {
     "integer": pa.int64(),
@@ -51,7 +51,7 @@ _KINDS: Final[tuple[tuple[type, str], ...]] = (
 
 
 def parse_json_schema(text: str, what: str) -> pa.Schema:
-    """The columns; `what` names the schema in errors."""
+    """Return the columns; `what` names the schema in errors."""
     if len(text) > CHARACTERS_MAX:
         raise SchemaError(
             what, f"it has {len(text)} characters.", f"At most {CHARACTERS_MAX} are read."
@@ -78,7 +78,7 @@ class _Reader:
         self._columns = 0
 
     def type_of(self, schema: object, place: str, depth: int) -> tuple[pa.DataType, bool]:
-        """The type at this place, and whether null is allowed there."""
+        """Return the type at this place, and whether null is allowed there."""
         if depth > NESTING_MAX:
             self._fail(place, f"it is nested deeper than {NESTING_MAX}, or refers to itself.")
         node = self._resolved(schema, place)
@@ -174,7 +174,7 @@ class _Reader:
         return found, "null" in names or not names
 
     def _resolved(self, schema: object, place: str) -> Mapping[str, object] | None:
-        """The schema with its reference followed; None if everything is allowed."""
+        """Return the schema after following its reference; None if everything is allowed."""
         for _ in range(REFERENCES_MAX):
             if isinstance(schema, bool):
                 return None

@@ -1,9 +1,9 @@
-"""The queries to DuckDB for the columns of a schema, and which results are certain (pure).
+"""The queries to DuckDB for the columns of a schema, and the checks of their results (pure).
 
-DuckDB's `from_json` accepts more than our rules do: 1.5 becomes the integer 2, the text "3" a
-number, and a value that does not fit becomes null silently. So a second query reads the types in
-the JSON (`json_type`), and a row is certain only if both results show that `json.rows` accepts the
-value of every column. Every other row is read by `json.rows`.
+DuckDB's `from_json` accepts more than our rules: 1.5 becomes the integer 2, the text "3" a number,
+and a value that does not fit silently becomes null. So a second query reads the types in the JSON
+(`json_type`), and a row is certain only if both results show that `json.rows` accepts the value of
+every column. Every other row is read by `json.rows`.
 
 Inside lists and maps the query uses wildcards, and a null there is always a doubt. Fields of
 structs may be missing there, so the existing ones are counted.
@@ -35,7 +35,7 @@ _TAKEN: Final[Mapping[pa.DataType, tuple[str, tuple[str, ...]]]] = {
     pa.timestamp("us"): ("VARCHAR", ("VARCHAR",)),
     pa.binary(): ("VARCHAR", ("VARCHAR",)),
 }
-"""By the column's type: the type that DuckDB reads, and the JSON types allowed for it."""
+"""By the column's type: the type for DuckDB, and the allowed JSON types."""
 _TEXT: Final = pa.string()
 _DIGITS_EXACT: Final = 15
 """Every double preserves this number of decimal digits."""
@@ -48,13 +48,13 @@ _ELEMENT: Final = rf"[\[,]{_SPACE}"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One place in the JSON that must hold one of some types."""
+    """One place in the JSON that must have one of some types."""
 
     place: str
-    """A JSON pointer; a path with wildcards inside lists and maps, empty if there is none."""
+    """A JSON pointer; inside lists and maps a path with wildcards; empty if there is none."""
     types: tuple[str, ...]
     result: str | None
-    """The column that must not be null then, as SQL; None inside lists and maps."""
+    """The column that must then not be null, as SQL; None inside lists and maps."""
     is_counted: bool = False
     """Whether it is a field that may be missing, so that a null alone proves nothing."""
 
@@ -71,19 +71,20 @@ def structure(kind: pa.DataType) -> object:
 
 
 def checks(schema: pa.Schema) -> list[Check]:
-    """The places outside of lists and maps."""
+    """Return the places outside of lists and maps."""
     return list(_struct_checks(list(schema), "", "parsed"))
 
 
 def inner_checks(schema: pa.Schema) -> list[Check]:
-    """The places inside lists and maps."""
+    """Return the places inside lists and maps."""
     return list(_inner(list(schema), "$", is_inside=False))
 
 
 def rounded_numbers(schema: pa.Schema) -> str | None:
     """Return an RE2 pattern for numbers of decimal columns that are not exact as doubles.
 
-    None if there is no such column. It finds too many: names are the same at every depth.
+    None if there is no such column. The pattern has false positives: names are the same at every
+    depth.
     """
     places = dict.fromkeys(_decimal_places(list(schema)))
     if not places:
@@ -109,7 +110,7 @@ def _decimals_inside(kind: pa.DataType, place: str) -> Iterator[str]:
 
 
 def _long_fraction() -> str:
-    """A number with a point or an exponent, and more digits than are exact."""
+    """Return a pattern for a number with a point or an exponent, and more digits than are exact."""
     found = "[0-9]*[.eE]"
     for after_point in range(1, _DIGITS_EXACT + 1):
         found = rf"(?:\.[0-9]{{{after_point}}}|[0-9]{found})"
@@ -128,7 +129,7 @@ def elements_place(place: str, kind: pa.DataType) -> str:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column accepts any value."""
+    """Return whether a column accepts any value."""
     return bool(kind == _TEXT)
 
 

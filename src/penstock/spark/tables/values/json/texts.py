@@ -1,9 +1,9 @@
 """Converts DuckDB's texts to dates, times, decimals and bytes, at any depth.
 
-Guarantees: a text that is converted here is converted as `json.rows` does it; every other one is a
-doubt. Nulls inside lists and maps, and nulls in required columns, are doubts too; and fields of
-structs there, if fewer have a value than the JSON has. The resulting columns have exactly the types
-of the schema.
+Guarantees: a converted text has the result of `json.rows`; every other text is a doubt. Nulls
+inside lists and maps, and nulls in required columns, are doubts too; and fields of structs there,
+if fewer fields have a value than in the JSON. The resulting columns have exactly the types of the
+schema.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class TextReader:
     def columns(
         self, parsed: pa.StructArray, schema: pa.Schema, counts: Mapping[str, pa.Array]
     ) -> tuple[list[pa.Array], list[pa.Array]]:
-        """Return the columns, and booleans by row: true where there is a doubt.
+        """Return the columns, and booleans by row: true for a doubt.
 
         `counts` has, by place and row, the number of fields in lists and maps of the JSON.
         """
@@ -70,13 +70,13 @@ class TextReader:
     def _converted(
         self, column: pa.Array, kind: pa.DataType, place: str, parents: pa.Array | None
     ) -> pa.Array:
-        """The column in its type; `parents` has the row of each element, if it is inside a list."""
+        """Return the column in its type; `parents` has the row of each element inside a list."""
         if pa.types.is_struct(kind):
             return self._struct(column, kind, place, parents)
         if pa.types.is_map(kind) or pa.types.is_list(kind):
             return self._list(column, kind, place, parents)
         if pa.types.is_floating(kind):
-            # A number that is too large; DuckDB reads it as infinity.
+            # A number that is too large: DuckDB reads it as infinity.
             is_infinite = pc.fill_null(pc.is_inf(column), fill_value=False)
             if pc.any(is_infinite, min_count=0).as_py():
                 self._doubt(is_infinite, parents)
@@ -108,7 +108,7 @@ class TextReader:
         )
 
     def _valid(self, column: pa.Array, parents: pa.Array) -> pa.Array:
-        """How many values are not null, by row."""
+        """Return the number of values that are not null, by row."""
         found = parents.filter(pc.is_valid(column)).value_counts()
         numbers = pa.array(range(self._rows), parents.type)
         places = pc.index_in(numbers, value_set=found.field("values"))
@@ -164,7 +164,7 @@ def _as_list(kind: pa.DataType) -> pa.DataType:
 
 
 def _column(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array:
-    """The column in one piece and in its type; a table without rows has no piece at all."""
+    """Return the column in one chunk and in its type; a table without rows has no chunk."""
     pieces = table.column(name).chunks
     if not pieces:
         return pa.array([], kind)

@@ -1,8 +1,8 @@
-"""Texts of dates and times to days and microseconds since 1970, by the rules of `json.rows`.
+"""Parses dates and times to days and microseconds since 1970, by the rules of `json.rows`.
 
-Guarantees: nothing outside of the given bytes is read; an accepted text has the result of
-`json.rows`. A text that is not accepted is wrong: the forms are the same, ISO 8601 with all digits
-written out, digits beyond microseconds cut, and offsets of at most 18:59.
+Guarantees: nothing outside of the input bytes is read; an accepted text has the result of
+`json.rows`. A rejected text is wrong: the forms are the same, ISO 8601 with all digits written out,
+digits beyond microseconds cut, and offsets of at most 18:59.
 
 It is a part of the JSON kernel, so the file is compiled: plain Python here, the C types in
 `json/time.pxd`. Every change must hold for 64-bit integers that wrap.
@@ -10,7 +10,7 @@ It is a part of the JSON kernel, so the file is compiled: plain Python here, the
 
 from typing import Final
 
-# The names that the C code uses are private: as C integers Python cannot import them.
+# The names for the C code are private: they are C integers, which Python cannot import.
 _ZERO: Final = 0x30
 _NINE: Final = 0x39
 _DASH: Final = 0x2D
@@ -28,7 +28,7 @@ _MICROSECONDS: Final = 1_000_000
 
 
 class TimeReader:
-    """Reads one text at a time; `days` and `microseconds` are those of the last one."""
+    """Parses one text at a time; `days` and `microseconds` are those of the last one."""
 
     def __init__(self) -> None:
         self.data = memoryview(b"")
@@ -39,7 +39,7 @@ class TimeReader:
         self.has_zone = False
 
     def date(self, data: memoryview, start: int, end: int) -> bool:
-        """Read a date; `days` is then set."""
+        """Parse a date, and set `days`."""
         assert 0 <= start <= end <= len(data)
         self.data = data
         self.position = start
@@ -47,7 +47,7 @@ class TimeReader:
         return end - start == _DATE_SIZE and self.day()
 
     def time(self, data: memoryview, start: int, end: int) -> bool:
-        """Read a date, or a date and a time; `microseconds` and `has_zone` are then set."""
+        """Parse a date, or a date and a time, and set `microseconds` and `has_zone`."""
         assert 0 <= start <= end <= len(data)
         self.data = data
         self.position = start
@@ -63,22 +63,22 @@ class TimeReader:
         return self.clock() and self.zone() and self.position == end
 
     def day(self) -> bool:
-        """Pass a date, and compute its days."""
+        """Parse a date, and compute its days."""
         if self.position + _DATE_SIZE > self.end:
             return False
-        # One after another: in C the parts of a sum have no order.
+        # One after another: C does not define the evaluation order of a sum.
         year = self.pair() * 100
         year += self.pair()
         is_dashed = self.passes(_DASH)
         month = self.pair()
         is_dashed = self.passes(_DASH) and is_dashed
         day = self.pair()
-        # Pairs that are not digits are far below zero, so each shows in its number.
+        # Pairs that are not digits are far below zero, so each one shows in its number.
         if not is_dashed or year < 1 or month < 1 or month > 12 or day < 1:
             return False
         if day > 28 and day > self.month_days(year, month):
             return False
-        # A year that begins in March has its odd day at the end.
+        # A year that begins in March has its leap day at the end.
         if month <= 2:
             year -= 1
             month += 12
@@ -94,13 +94,13 @@ class TimeReader:
         return True
 
     def month_days(self, year: int, month: int) -> int:
-        """How many days the month has."""
+        """Return the number of days in the month."""
         if month == 2:
             return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
         return 30 if month in (4, 6, 9, 11) else 31
 
     def clock(self) -> bool:
-        """Pass hours, minutes, and, if they exist, seconds with their fraction."""
+        """Parse hours, minutes, and, if they exist, seconds with their fraction."""
         hour = self.pair()
         if hour < 0 or hour > 23 or not self.passes(_COLON):
             return False
@@ -121,7 +121,7 @@ class TimeReader:
         return True
 
     def fraction(self) -> int:
-        """Pass the digits after the point, and return them as microseconds; -1 if that fails."""
+        """Parse the digits after the point, and return them as microseconds; -1 for an error."""
         start = self.position
         value = 0
         while self.position < self.end and _ZERO <= self.data[self.position] <= _NINE:
@@ -137,7 +137,7 @@ class TimeReader:
         return value
 
     def zone(self) -> bool:
-        """Pass a zone, if there is one, and subtract its offset."""
+        """Parse a zone, if there is one, and subtract its offset."""
         if self.position == self.end:
             return True
         self.has_zone = True
@@ -157,14 +157,14 @@ class TimeReader:
         return True
 
     def passes(self, byte: int) -> bool:
-        """Whether this byte is next, which is then passed."""
+        """Skip this byte; return whether it was next."""
         if self.position < self.end and self.data[self.position] == byte:
             self.position += 1
             return True
         return False
 
     def pair(self) -> int:
-        """Pass a number of two digits; return a number far below zero otherwise."""
+        """Parse a number of two digits; return a number far below zero for an error."""
         if self.position + 2 > self.end:
             return -100_000
         tens = self.data[self.position]

@@ -1,11 +1,11 @@
-"""JSON values to columns: fast readers handle certain rows, `json.rows` decides on the rest.
+"""Converts JSON values to columns: fast readers for certain rows, `json.rows` for the rest.
 
-Guarantees: those of the port; and the result is the one of `json.rows` for every single row, which
-a test checks on generated values. Reasons of rejects name the column and the value.
+Guarantees: those of the port; and every single row has the result of `json.rows`, which a test
+checks with generated values. Reasons of rejects name the column and the value.
 
 Speed: `json.kernel` reads columns of scalars and structs of them; `json.database` reads all other
-schemas, and those rows that the kernel leaves if they are many. A row in doubt costs as much as
-eighty others; a value that its column rejects as much as ten, one that is cut as one.
+schemas, and the rows that the kernel leaves if there are many. A row in doubt costs as much as
+eighty others, a value that its column rejects as much as ten, and a cut value as much as one.
 """
 
 import functools
@@ -26,7 +26,7 @@ from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowE
 from penstock.spark.tables.values.row_batches import Row, batch_of, joined, null_rows
 
 _DOUBTS_MAX: Final = 500
-"""Up to this number of rows of a batch are read one by one; with more the database is faster."""
+"""Up to this number of rows of a batch are read one by one; above it the database is faster."""
 
 _CUT: Final = "the value is not JSON: it ends too early."
 _ROW: Final = operator.attrgetter("row")
@@ -39,7 +39,7 @@ class _Reading:
     pieces: list[tuple[pa.RecordBatch, pa.Array]] = field(default_factory=list)
     """Rows and their numbers, each in the order of the input."""
     doubts: list[int] = field(default_factory=list)
-    """The numbers of rows that are still to be read."""
+    """The numbers of the rows without a result yet."""
     rejects: list[Reject] = field(default_factory=list)
 
 
@@ -55,12 +55,12 @@ class JsonValues:
 
     @functools.cached_property
     def _database(self) -> DatabaseReader:
-        """Created when it is needed: that takes as long as the kernel needs for a batch or two."""
+        """The database, created on first use: it costs as much as a kernel's batch or two."""
         return DatabaseReader(self._schema)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that were given."""
+        """The columns of the schema."""
         return self._schema
 
     def parse(self, values: pa.Array) -> Parsed:
@@ -72,7 +72,7 @@ class JsonValues:
             self._by_kernel(self._kernel, values, reading)
             if len(reading.doubts) > _DOUBTS_MAX:
                 if 2 * len(reading.doubts) > len(values):
-                    # The kernel does not fit these values, and the next ones are like them.
+                    # The kernel does not fit these values, and probably not the next ones.
                     self._kernel = None
                 numbers = pa.array(reading.doubts, pa.int64())
                 self._by_database(values.take(numbers), numbers, reading)
@@ -93,7 +93,7 @@ class JsonValues:
         reading.rejects += [Reject(number, ErrorClass.MALFORMED, _CUT) for number in answer.cut]
 
     def _reject(self, problems: Iterable[Problem], rejects: list[Reject]) -> list[int]:
-        """Reject the rows that the reference rejects; return those that it accepts."""
+        """Reject the rows that the reference rejects; return the accepted rows."""
         doubts = []
         for row, column, text in problems:
             reason = self._rows.problem(column, text)
@@ -104,7 +104,7 @@ class JsonValues:
         return doubts
 
     def _by_database(self, values: pa.Array, numbers: pa.Array | None, reading: _Reading) -> None:
-        """Read the values, which have these numbers if they are not all."""
+        """Read the values by the database; `numbers` are their row numbers, if they are not all."""
         rows, is_sure = self._database.read(values)
         if numbers is None:
             numbers = pa.array(range(len(values)), pa.int64())
@@ -130,7 +130,7 @@ class JsonValues:
             try:
                 if not is_read:
                     raise RowError(ErrorClass.MALFORMED, _problem(value))
-                # Not the database's text: that has lost digits of numbers.
+                # Do not use the database's text: it has lost digits of numbers.
                 rows.append(Row(number, self._rows.read(value.decode())))
             except RowError as error:
                 reading.rejects.append(Reject(number, error.error, short(error.message)))
@@ -143,7 +143,7 @@ class JsonValues:
                 reading.pieces.append((batch, pa.array(numbers, pa.int64())))
 
     def _parsed(self, reading: _Reading, count: int) -> Parsed:
-        """All rows in the order of the input."""
+        """Return all rows in the order of the input."""
         rows, numbers = reading.pieces[0]
         if len(reading.pieces) > 1:
             rows = joined([piece for piece, _ in reading.pieces], self._schema)
@@ -156,7 +156,7 @@ class JsonValues:
 
 
 def _problem(value: bytes) -> str:
-    """Return why a value is not JSON, with the position."""
+    """Return the reason why a value is not JSON, with the position."""
     if not value.strip():
         return "the value is empty."
     try:
