@@ -6,7 +6,7 @@ wrapping as Kafka's do; it may be sent unchanged; batches must be sent in the or
 are returned. Without compression, `records.builder` writes the same bytes for the same records.
 
 A batch is returned when it is full, when all open ones together reach `buffered_bytes_max`, and at
-the end. There is no timer. `client.batch_sender` sends the batches.
+the end. There is no timer. `batch_sender` sends the batches.
 
 `digest` identifies rows: the same rows have the same number in any order. The sum of several
 encoders' numbers does not depend on the division of the rows. Of a large value it covers sixteen

@@ -1,7 +1,7 @@
 """The encode kernel: rows of Arrow columns into the open record batches of a topic's partitions.
 
 Guarantees: the column `partition` chooses each row's partition. Without it, the key chooses by
-Kafka's own rule (murmur2, as in `client.partitioner`). Rows without a key go to the current sticky
+Kafka's own rule (murmur2, as in `partitioner`). Rows without a key go to the current sticky
 partition, which changes when its batch is full. A batch stays within `batch_bytes_max` before
 compression, all open ones together within `buffered_bytes_max`, unless one record alone is larger.
 No object is created for a row. `digest` is a sum over all rows that were written, so it does not
