@@ -14,7 +14,7 @@ from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.connections.session import WAITING_APIS, Session
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.dispatch import Dispatcher, Handler
-from penstock.broker.work.budget import RequestBudget
+from penstock.broker.pacing.budget import RequestBudget
 from penstock.core.deferred import Deferred
 from penstock.core.limits import SMALL_REQUEST_BYTES
 from penstock.core.metrics import Registry

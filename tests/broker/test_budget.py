@@ -1,6 +1,6 @@
 """The memory budget: bounded, fair, and never stuck."""
 
-from penstock.broker.work.budget import MemoryBudget, RequestBudget
+from penstock.broker.pacing.budget import MemoryBudget, RequestBudget
 
 
 def test_waiters_go_on_in_their_order_while_there_is_budget() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.broker.connections.endings import Endings, show_budgets
-from penstock.broker.work.budget import MemoryBudget, RequestBudget
+from penstock.broker.pacing.budget import MemoryBudget, RequestBudget
 from penstock.core.errors import (
     FrameError,
     MalformedRequestError,

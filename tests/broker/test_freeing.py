@@ -4,9 +4,9 @@ import gc
 from collections.abc import Callable
 from typing import ClassVar
 
-from penstock.broker.work.freeing import exempt_arrays, free_in_slices
-from penstock.broker.work.slices import SLICE_ITEMS
-from penstock.broker.work.turns import TurnBudget
+from penstock.broker.pacing.freeing import exempt_arrays, free_in_slices
+from penstock.broker.pacing.slices import SLICE_ITEMS
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.core.limits import CONNECTION_TURN_SECONDS
 from penstock.protocol.codec import Message
 from penstock.protocol.messages.list_offsets import (

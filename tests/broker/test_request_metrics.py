@@ -8,7 +8,7 @@ import pytest
 from penstock.broker.connections.session import Session
 from penstock.broker.context import NO_ANSWER, Answer, EncodedAnswer, RequestContext
 from penstock.broker.dispatch import Dispatcher, Handler
-from penstock.broker.work.budget import MemoryBudget
+from penstock.broker.pacing.budget import MemoryBudget
 from penstock.core.deferred import Deferred
 from penstock.core.metrics import Registry
 from penstock.protocol.api_keys import ApiKey

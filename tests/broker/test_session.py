@@ -14,7 +14,7 @@ from penstock.broker.context import (
     WaitingAnswer,
 )
 from penstock.broker.dispatch import Dispatcher, Handler
-from penstock.broker.work.budget import MemoryBudget
+from penstock.broker.pacing.budget import MemoryBudget
 from penstock.cluster.quota_entities import REQUEST_PERCENTAGE, entity_of
 from penstock.core.cancellation import Cancellation
 from penstock.core.deferred import Deferred

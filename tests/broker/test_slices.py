@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.work.slices import SLICE_ITEMS, NextTurn, in_slices
-from penstock.broker.work.turns import TurnBudget
+from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn, in_slices
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.core.limits import CONNECTION_TURN_SECONDS, TURN_SECONDS
 from tests.storage.logs import Clock
 

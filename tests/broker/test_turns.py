@@ -18,7 +18,7 @@ from penstock.broker.connections.listener import ConnectionProtocol
 from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.dispatch import Dispatcher, Handler
-from penstock.broker.work.turns import EXPENSIVE_SECONDS, TAG_SECONDS_MAX, TurnBudget
+from penstock.broker.pacing.turns import EXPENSIVE_SECONDS, TAG_SECONDS_MAX, TurnBudget
 from penstock.core.limits import CONNECTION_TURN_SECONDS, QUEUED_TURN_SECONDS, TURN_SECONDS
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import ListenerSettings

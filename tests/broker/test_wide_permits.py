@@ -2,7 +2,7 @@
 
 import asyncio
 
-from penstock.broker.work.wide_permits import WidePermit, WideRequests
+from penstock.broker.pacing.wide_permits import WidePermit, WideRequests
 from penstock.core.cancellation import Cancellation
 from penstock.core.limits import WIDE_REQUESTS_MAX
 

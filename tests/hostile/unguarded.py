@@ -13,9 +13,9 @@ from typing import Final
 from penstock.broker import dispatch, pieces
 from penstock.broker.connections import session
 from penstock.broker.handlers import offset_commit
+from penstock.broker.pacing import slices
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.broker.producing import produce_run
-from penstock.broker.work import slices
-from penstock.broker.work.turns import TurnBudget
 from penstock.node import garbage
 from penstock.records import validation
 from tests.crash.unguarded import replace

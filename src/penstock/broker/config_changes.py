@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
 from penstock.broker.context import RequestContext
-from penstock.broker.work.slices import NextTurn
+from penstock.broker.pacing.slices import NextTurn
 from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError, PenstockError
 

@@ -11,13 +11,13 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.broker.fetch_sessions import FetchSessionCache
+from penstock.broker.pacing.budget import MemoryBudget
+from penstock.broker.pacing.turns import TurnBudget
+from penstock.broker.pacing.wide_permits import WidePermit
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.refused_batches import RefusedBatches
 from penstock.broker.transaction_turns import TransactionTurns
-from penstock.broker.work.budget import MemoryBudget
-from penstock.broker.work.turns import TurnBudget
-from penstock.broker.work.wide_permits import WidePermit
 from penstock.cluster.configs.described_configs import BrokerLayers, DescribedConfig
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic

@@ -26,11 +26,11 @@ from penstock.broker.context import (
     RequestContext,
     VersionRange,
 )
+from penstock.broker.pacing.freeing import exempt_arrays, free_in_slices
+from penstock.broker.pacing.wide_permits import WideRequests
 from penstock.broker.quotas.meter import MeteredWork, RequestMeter
 from penstock.broker.request_metrics import RequestMetrics
 from penstock.broker.wide_requests import ForwardingWaiter, WrittenAnswer
-from penstock.broker.work.freeing import exempt_arrays, free_in_slices
-from penstock.broker.work.wide_permits import WideRequests
 from penstock.core.cancellation import Cancellation
 from penstock.core.clock import stopwatch
 from penstock.core.deferred import Deferred

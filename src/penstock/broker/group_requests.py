@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from penstock.broker.context import DEFECT, Answer, RequestContext
 from penstock.broker.error_mapping import code_of
-from penstock.broker.work.slices import SLICE_ITEMS, NextTurn
+from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.protocol.codec import Message

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from penstock.broker.context import Answer, HoldingAnswer, Waiter, WaitingAnswer
-from penstock.broker.work.wide_permits import WidePermit
+from penstock.broker.pacing.wide_permits import WidePermit
 from penstock.core.deferred import Deferred
 from penstock.protocol.codec import Message
 from penstock.protocol.connection import Request, encode_wide_response_frame

@@ -25,9 +25,9 @@ from penstock.broker.context import BrokerServices
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.quotas.rates import Windows
-from penstock.broker.work.turns import TurnBudget
 from penstock.client.transport.addresses import Address
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from penstock.broker.context import BrokerServices, RequestContext
 from penstock.broker.fetch_sessions import FetchSessionCache
-from penstock.broker.work.turns import TurnBudget
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.cluster.configs.described_configs import NO_LAYERS, BrokerLayers
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic

@@ -11,8 +11,8 @@ cause them count them. It decides nothing.
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.broker.work.budget import MemoryBudget, RequestBudget
-from penstock.broker.work.turns import TurnBudget
+from penstock.broker.pacing.budget import MemoryBudget, RequestBudget
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.core.errors import FrameError, PeerError, UnsupportedApiError
 from penstock.core.metrics import Counter, Family, Registry, Row
 

@@ -15,7 +15,7 @@ from penstock.broker.connections import endings
 from penstock.broker.connections.alarms import Alarms, Checked
 from penstock.broker.connections.file_sender import CAN_SEND_FILES, has_files
 from penstock.broker.dispatch import Dispatcher
-from penstock.broker.work.budget import MemoryBudget, RequestBudget
+from penstock.broker.pacing.budget import MemoryBudget, RequestBudget
 from penstock.core.limits import SENDFILE_BYTES_MIN, SMALL_REQUEST_BYTES
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import ListenerSettings

@@ -37,9 +37,9 @@ from penstock.broker.context import (
     WaitingAnswer,
 )
 from penstock.broker.dispatch import Dispatcher
+from penstock.broker.pacing.budget import MemoryBudget
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.wide_requests import WrittenAnswer
-from penstock.broker.work.budget import MemoryBudget
 from penstock.core.cancellation import Cancellation
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PeerError

@@ -2,7 +2,7 @@
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
-from penstock.broker.work.slices import map_in_slices
+from penstock.broker.pacing.slices import map_in_slices
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.quota_entities import QuotaEntity, entity_of
 from penstock.core.errors import InvalidRequestError, PenstockError

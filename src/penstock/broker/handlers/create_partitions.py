@@ -6,7 +6,7 @@ from typing import Final
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.mutations import Mutations
-from penstock.broker.work.slices import in_slices, map_in_slices
+from penstock.broker.pacing.slices import in_slices, map_in_slices
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import InvalidRequestError, PenstockError
 from penstock.protocol.error_codes import ErrorCode

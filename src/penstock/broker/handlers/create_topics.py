@@ -5,7 +5,7 @@ from typing import Final
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.mutations import Mutations
-from penstock.broker.work.slices import in_slices, map_in_slices
+from penstock.broker.pacing.slices import in_slices, map_in_slices
 from penstock.cluster.configs.described_configs import describe_topic
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
-from penstock.broker.work.slices import NextTurn
+from penstock.broker.pacing.slices import NextTurn
 from penstock.core.errors import (
     InvalidTopicNameError,
     OffsetOutOfRangeError,

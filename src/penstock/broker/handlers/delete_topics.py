@@ -7,7 +7,7 @@ from uuid import UUID
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.mutations import Mutations
-from penstock.broker.work.slices import NextTurn, map_in_slices
+from penstock.broker.pacing.slices import NextTurn, map_in_slices
 from penstock.cluster.image import MetadataImage
 from penstock.core.errors import (
     InvalidRequestError,

@@ -7,7 +7,7 @@ not fit are refused, with a message that says so.
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of, missing_topic_code
-from penstock.broker.work.slices import SLICE_ITEMS, NextTurn
+from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn
 from penstock.core.errors import PenstockError
 from penstock.core.limits import PRODUCERS_DESCRIBED_MAX
 from penstock.core.types import TopicPartition

@@ -10,8 +10,8 @@ from typing import Final
 from penstock.broker.authorized_operations import TOPIC_OPERATIONS
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import missing_topic_code
+from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.partition_states import partition_states
-from penstock.broker.work.slices import NextTurn
 from penstock.cluster.image import TopicImage
 from penstock.core.types import INTERNAL_TOPICS
 from penstock.protocol.error_codes import ErrorCode

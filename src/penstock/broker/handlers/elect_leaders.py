@@ -6,7 +6,7 @@ A partition has one replica here, which leads it as long as the broker runs.
 from typing import Final
 
 from penstock.broker.context import RequestContext
-from penstock.broker.work.slices import NextTurn
+from penstock.broker.pacing.slices import NextTurn
 from penstock.core.limits import TOPIC_NAME_CHARACTERS_MAX
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.elect_leaders import (

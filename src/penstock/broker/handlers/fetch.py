@@ -6,7 +6,7 @@ transactions among them: the client filters out their records.
 A fetch that finds fewer bytes than it wants is parked in the same step, so that no append can
 happen in between unseen. An event that satisfies it wakes it, and it reads again. Bytes that are
 not in the page cache are read on a thread, and only that fetch waits for them. A fetch of very many
-partitions is read and answered in slices (`work.slices`), so that no other request waits for all
+partitions is read and answered in slices (`pacing.slices`), so that no other request waits for all
 of it.
 
 While clients leave too many answers unread, a fetch gets a single batch. One above a quota is
@@ -31,9 +31,9 @@ from penstock.broker.context import (
 from penstock.broker.error_mapping import code_of
 from penstock.broker.fetch_answers import Outcome, TopicAnswers
 from penstock.broker.fetch_sessions import FetchPlan, SessionPartition, requested
+from penstock.broker.pacing.slices import NextTurn, in_slices
 from penstock.broker.quotas.meter import metered
 from penstock.broker.wide_requests import ForwardingWaiter
-from penstock.broker.work.slices import NextTurn, in_slices
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     PenstockError,

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
-from penstock.broker.work.slices import map_in_slices
+from penstock.broker.pacing.slices import map_in_slices
 from penstock.coordinator.kinds import KINDS_BY_KEY_TYPE, TOPICS, CoordinatorKind
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.find_coordinator import (

@@ -3,7 +3,7 @@
 from penstock.broker.config_changes import AskedChange, Edit, change_configs
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
-from penstock.broker.work.slices import map_in_slices
+from penstock.broker.pacing.slices import map_in_slices
 from penstock.core.errors import PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.incremental_alter_configs import (

@@ -10,8 +10,8 @@ from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED,
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, missing_topic_code
 from penstock.broker.mutations import ALWAYS_STRICT, Mutations
+from penstock.broker.pacing.slices import in_slices
 from penstock.broker.partition_states import partition_states
-from penstock.broker.work.slices import in_slices
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC

@@ -12,8 +12,8 @@ from typing import Final
 
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.group_requests import ask_group
+from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces, promise, settled
-from penstock.broker.work.slices import NextTurn
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.core.deferred import Deferred
 from penstock.core.limits import OFFSETS_PER_COMMIT_MAX

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.group_requests import ask_group
+from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces, promise, settled
-from penstock.broker.work.slices import NextTurn
 from penstock.cluster.image import MetadataImage
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from penstock.broker.context import RequestContext
 from penstock.broker.group_requests import ask_groups
+from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn
 from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces
-from penstock.broker.work.slices import SLICE_ITEMS, NextTurn
 from penstock.cluster.image import MetadataImage
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.offset_fetch import (

@@ -5,7 +5,7 @@ The answer is for the largest epoch that is not above the asked one (KIP-279).
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
-from penstock.broker.work.slices import NextTurn
+from penstock.broker.pacing.slices import NextTurn
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode

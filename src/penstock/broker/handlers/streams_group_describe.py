@@ -8,7 +8,7 @@ import asyncio
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
-from penstock.broker.work.slices import in_slices
+from penstock.broker.pacing.slices import in_slices
 from penstock.core.errors import PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_group_describe import (

@@ -10,9 +10,9 @@ from typing import Final
 
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces
 from penstock.broker.producing.transaction_check import Claim, TransactionCheck
-from penstock.broker.work.slices import NextTurn
 from penstock.core.errors import PenstockError
 from penstock.core.limits import OFFSETS_PER_COMMIT_MAX
 from penstock.core.types import OFFSETS_TOPIC

@@ -10,8 +10,8 @@ from typing import Final
 
 from penstock.broker.context import Answer, RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.pieces import promise, settled
-from penstock.broker.work.slices import NextTurn
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition

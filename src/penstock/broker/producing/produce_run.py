@@ -3,7 +3,7 @@
 A client chooses how many partitions it names and how large each batch is when decompressed.
 Guarantees:
 
-- the run stops when its slice of the turn is over and continues in a later turn (`work.turns`),
+- the run stops when its slice of the turn is over and continues in a later turn (`pacing.turns`),
   so a request for thousands of partitions does not stop the event loop;
 - it has at most `PRODUCE_UNSYNCED_PARTITIONS_MAX` partitions that wait for the disk, then it waits
   itself: the disk syncs in order, and thousands of files would delay every client's next record;

@@ -161,7 +161,7 @@ def _field(defined: DefinedField) -> PartitionField:
 
 def _module(format_: TableFormat) -> ModuleType:
     try:
-        return import_module(f"penstock.spark.tables.{format_.value}")
+        return import_module(f"penstock.spark.tables.formats.{format_.value}.table")
     except ImportError as error:
         raise FormatMissingError(
             f"tables of format {format_.value} need the package '{error.name}', which is not "

@@ -67,7 +67,7 @@ def open_reader(settings: TableSettings, name: str) -> TableReader:
     """Open a reader of the table of this name; raise `TableMissingError` if it is missing."""
     # Raises for a missing table, or a missing library of its format.
     open_table(settings, name, is_read_only=True).close()
-    module = import_module(f"penstock.spark.tables.{settings.format.value}_reading")
+    module = import_module(f"penstock.spark.tables.formats.{settings.format.value}.reading")
     if settings.format is TableFormat.DELTA:
         location = delta_location(settings, name)
         return _typed(module.DeltaReader(location, storage_options(settings)))

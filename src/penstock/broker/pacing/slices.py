@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar
 
-from penstock.broker.work.turns import TurnBudget
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.core.clock import Clock
 from penstock.core.limits import CONNECTION_TURN_SECONDS
 

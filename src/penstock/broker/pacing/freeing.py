@@ -11,8 +11,8 @@ another owner still refers to stay. It is for requests and answers above `ELEMEN
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.broker.work.slices import SLICE_ITEMS
-from penstock.broker.work.turns import TurnBudget
+from penstock.broker.pacing.slices import SLICE_ITEMS
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.core.clock import Clock
 from penstock.core.untracked import untracked
 from penstock.protocol.codec import Message
