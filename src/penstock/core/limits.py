@@ -65,7 +65,7 @@ SCAN_ON_LOOP_BYTES_MAX_UNCOMPILED: Final = 32_768
 INTERPRETER_SWITCH_SECONDS: Final = 0.0001
 """Time that a thread keeps the interpreter while the event loop waits for it, several times a
 request. Beside threads that decode wide requests the p99 of a neighbour was 22 ms with 0.5 ms, and
-8 to 12 ms with this. Python's own value is 5 ms."""
+8 to 18 ms with this. Python's own value is 5 ms."""
 
 RECOMPRESS_ON_LOOP_BYTES_MAX: Final = 65_536
 """Uncompressed records that are compressed on the event loop for the topic's compression.type: 3 ms
