@@ -81,7 +81,10 @@ class Loss(NamedTuple):
 
 
 def suspects(start: StreamOffset, latest: StreamOffset) -> set[TopicPartition]:
-    """Return deleted, recreated or shortened partitions: they are looked up again."""
+    """Return deleted, recreated or shortened partitions: they are looked up again.
+
+    A broker that has not caught up, or has just become leader, may return such ends for a moment.
+    """
     if start.cluster_id != latest.cluster_id and start.cluster_id and latest.cluster_id:
         return set()
     return {
