@@ -353,9 +353,10 @@ def muted() -> Iterator[tuple[Broker, Asker]]:
     broker.start()
     with Asker(broker.port) as admin, Asker(broker.port, client_id="slow") as asker:
         admin.create(TOPIC)
-        set_quotas(admin, {"client-id": "slow"}, producer_byte_rate=1_000)
+        set_quotas(admin, {"client-id": "slow"}, producer_byte_rate=10)
+        # Small enough to arrive at once: the broker does not read while the client has to wait.
         asker.send_together(
-            (produce_request(TOPIC, {0: batch_of(bytes(70_000))}), NAMED), (ApiVersionsRequest(), 0)
+            (produce_request(TOPIC, {0: batch_of(bytes(700))}), NAMED), (ApiVersionsRequest(), 0)
         )
         assert asker.receive(ProduceResponse).throttle_time_ms > 50_000
         yield broker, asker
