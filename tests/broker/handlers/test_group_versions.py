@@ -335,9 +335,10 @@ def test_an_offset_delete_of_very_many_partitions(asker: Asker, group: str) -> N
     topic = offset_delete.OffsetDeleteRequestTopic(name=name, partitions=partitions)
     request = offset_delete.OffsetDeleteRequest(group_id=group, topics=(topic,))
     (found,) = asker.ask(request, 0, offset_delete.OffsetDeleteResponse).topics
-    assert [one.partition_index for one in found.partitions] == list(range(1_201))
+    assert len(found.partitions) == len(partitions)
+    codes = {one.partition_index: one.error_code for one in found.partitions}
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert [one.error_code for one in found.partitions] == [NONE, NONE, *[missing] * 1_199]
+    assert codes == {0: NONE, 1: NONE} | dict.fromkeys(range(2, 1_201), missing)
     request = offset_delete.OffsetDeleteRequest(group_id="nobody", topics=(topic,))
     answer = asker.ask(request, 0, offset_delete.OffsetDeleteResponse)
     assert (answer.error_code, answer.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
