@@ -1,4 +1,4 @@
-"""A container that collections do not visit is freed all the same."""
+"""Collections do not visit an untracked container; reference counts free it."""
 
 import gc
 import weakref

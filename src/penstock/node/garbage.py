@@ -23,8 +23,8 @@ OBJECTS_BETWEEN_COLLECTIONS: Final = 3_000
 many: 0.6 ms, where 20,000 took 6 ms. All collections together take the same time. Python's default
 of 700 collects several times for each burst of requests."""
 LONG_SECONDS: Final = 0.001
-"""A collection that takes longer visited large containers, such as the names of a wide request. It
-was not needed to visit them, and it is not done twice."""
+"""A collection that takes longer visited large containers, such as the names of a wide request. No
+later collection visits them again."""
 NEVER: Final = 1_000_000_000
 """Collections of the middle generation before Python collects the oldest."""
 

@@ -26,7 +26,7 @@ def free_in_slices(holder: list[Message], turns: TurnBudget, clock: Clock) -> No
 
 
 def exempt_arrays(message: Message) -> None:
-    """Keep collections away from the arrays of a wide message, and from those of its first parts.
+    """Exclude the arrays of a wide message and of its first parts from garbage collections.
 
     A message has one long array, or a few parts with long ones.
     """

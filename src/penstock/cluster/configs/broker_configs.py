@@ -1,4 +1,4 @@
-"""The broker's settings for DescribeConfigs: those that Kafka also has, by Kafka's names.
+"""The broker settings that DescribeConfigs returns: Kafka's settings, by Kafka's names.
 
 A setting or bound has a row only if Penstock has it and it means what Kafka's documentation says,
 in Kafka's unit. Settings that only Penstock has are in `penstock config explain`, not on the wire.

@@ -47,7 +47,7 @@ def choose_mode(
     wanted = definition.pipeline.mode
     needs = _needs_of_spark(definition, has_transform=has_transform, columns=columns)
     if not has_transform:
-        # Use the table's columns: those that rows lack are NULL there.
+        # Use the table's columns: a column that a row lacks is NULL.
         others = [one for one in columns if held is None or one.name not in held.names]
         whole = pa.schema([*(held or ()), *others])
         needs += tuple(

@@ -231,7 +231,7 @@ def _require_nobodys(
 
 
 def _batch_options(options: Mapping[str, str], start: str, end: str) -> dict[str, str]:
-    """Return the arguments as options of the source, without those that only a stream has."""
+    """Return the arguments as options of the source, without options of streams."""
     streams = {"maxoffsetspertrigger", "maxbytespertrigger", "minoffsetspertrigger"}
     found = {name: text for name, text in options.items() if name.lower() not in streams}
     for name, word in (("starting", start), ("ending", end)):

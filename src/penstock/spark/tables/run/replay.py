@@ -277,7 +277,7 @@ class _Replay:
                 yield pa.Table.from_batches([found], REJECTS)
 
     def _committed(self, rejects: pa.Table) -> pa.Table:
-        """Return rejects whose batch is in the table, except those that this run has tried.
+        """Return rejects whose batch is in the table and that this run has not tried.
 
         Records that are not in the table are judged again anyway, with their batch.
         """

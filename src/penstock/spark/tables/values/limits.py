@@ -93,7 +93,7 @@ def with_shown_timestamps(parsed: Parsed, records: pa.RecordBatch) -> Parsed:
 
 
 def shown_timestamps(timestamps: pa.Array) -> tuple[pa.Array, Mapping[int, str]]:
-    """Return timestamps, null for those that cannot be shown, and a message for each of these."""
+    """Return timestamps, with null and a message for each timestamp that cannot be shown."""
     numbers = _beyond(timestamps)
     if not numbers:
         return timestamps, {}
