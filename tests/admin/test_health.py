@@ -108,15 +108,15 @@ def test_partitions_of_an_offline_directory_are_not_called_damaged() -> None:
     offline, partitions = verdict.reasons
     assert (offline.code, partitions.code) == ("directory-offline", "partitions-damaged")
     assert "directory is offline" in partitions.message
-    assert partitions.remedy.startswith("See to the directory first")
+    assert partitions.remedy.startswith("Repair the directory first")
 
 
 def test_parked_requests_say_what_clients_see() -> None:
     (requests,) = judge(with_limit("parked_requests", 100)).reasons
-    assert "answered at once with what there is" in requests.message
-    assert "a produce that waits hears its time is up" in requests.message
+    assert "answered at once with the available records" in requests.message
+    assert "a waiting produce with a timeout" in requests.message
     (partitions,) = judge(with_limit("parked_partitions", 100)).reasons
-    assert "answered at once with what there is" in partitions.message
+    assert "answered at once with the available records" in partitions.message
     assert "See docs" not in partitions.remedy
 
 

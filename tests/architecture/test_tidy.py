@@ -19,10 +19,10 @@ GENERATED = SOURCE / "protocol" / "messages"
 FILES_IN_FOLDER_MAX = 25
 ONE_FILE_FOR_EACH_API = SOURCE / "broker" / "handlers"
 SHARED_NAMES = {
+    "answers",
     "batches",
     "brokers",
     "buffers",
-    "care",
     "change",
     "codec",
     "columns",

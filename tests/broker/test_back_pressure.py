@@ -9,10 +9,11 @@ import logging
 
 import pytest
 
+from penstock.broker.answers import Answer
 from penstock.broker.connections.listener import ConnectionProtocol
 from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.connections.session import WAITING_APIS, Session
-from penstock.broker.context import Answer, RequestContext
+from penstock.broker.context import RequestContext
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.pacing.budget import RequestBudget
 from penstock.core.deferred import Deferred

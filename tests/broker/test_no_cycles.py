@@ -13,8 +13,16 @@ import pytest
 from penstock.broker.connections.listener import ConnectionProtocol
 from penstock.broker.connections.session import Session
 from penstock.broker.producing.produce_run import ProduceRun
-from penstock.core.errors import RecordsError
+from penstock.core.errors import PenstockError, RecordsError
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from penstock.protocol.messages.init_producer_id import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from penstock.testing import Broker
 from tests.broker.handlers.asker import Asker, batch_of
 
@@ -73,3 +81,17 @@ def test_a_refused_batch_is_freed() -> None:
             assert asker.produce("strict", keyless).error_code == ErrorCode.INVALID_RECORD
         assert errors.are_freed()
         assert runs.are_freed()
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_a_refused_request_is_freed() -> None:
+    too_early = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1_000)
+    groups = DescribeGroupsRequest(groups=tuple(f"group-{number}" for number in range(100)))
+    errors, requests = Leftovers(PenstockError), Leftovers(InitProducerIdRequest)
+    with Broker() as broker, Asker(broker.port) as asker:
+        for _ in range(3):
+            answer = asker.ask(too_early, 4, InitProducerIdResponse)
+            assert answer.error_code is ErrorCode.NOT_COORDINATOR
+            assert len(asker.ask(groups, 5, DescribeGroupsResponse).groups) == 100
+        assert errors.are_freed()
+        assert requests.are_freed()

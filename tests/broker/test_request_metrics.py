@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.broker.answers import NO_ANSWER, Answer, EncodedAnswer
 from penstock.broker.connections.session import Session
-from penstock.broker.context import NO_ANSWER, Answer, EncodedAnswer, RequestContext
+from penstock.broker.context import RequestContext
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.pacing.budget import MemoryBudget
 from penstock.core.deferred import Deferred

@@ -4,15 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.broker.answers import CLOSE_CONNECTION, DEFECT, NO_ANSWER, Answer, WaitingAnswer
 from penstock.broker.connections.session import Session
-from penstock.broker.context import (
-    CLOSE_CONNECTION,
-    DEFECT,
-    NO_ANSWER,
-    Answer,
-    RequestContext,
-    WaitingAnswer,
-)
+from penstock.broker.context import RequestContext
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.pacing.budget import MemoryBudget
 from penstock.cluster.quota_entities import REQUEST_PERCENTAGE, entity_of

@@ -2,8 +2,8 @@
 
 import pytest
 
+from penstock.broker.answers import NO_ANSWER, EncodedAnswer
 from penstock.broker.connections.throttled import throttled
-from penstock.broker.context import NO_ANSWER, EncodedAnswer
 from penstock.broker.handlers import HANDLERS
 from penstock.protocol import codec
 from penstock.protocol.api_keys import ApiKey

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.broker.answers import Answer
 from penstock.broker.connections.listener import ConnectionProtocol
 from penstock.broker.connections.listener_state import ListenerState
-from penstock.broker.context import Answer, RequestContext
+from penstock.broker.context import RequestContext
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.pacing.turns import EXPENSIVE_SECONDS, TAG_SECONDS_MAX, TurnBudget
 from penstock.core.limits import CONNECTION_TURN_SECONDS, QUEUED_TURN_SECONDS, TURN_SECONDS

@@ -11,8 +11,8 @@ from penstock.cluster.declared_topics import (
     ExistingTopic,
     TopicsPlan,
     check_declaration,
+    plan_lines,
     plan_topics,
-    told,
 )
 from penstock.cluster.topic_rules import DEFAULT
 from penstock.cluster.values import SetByFile
@@ -37,13 +37,13 @@ def test_a_missing_topic_is_created() -> None:
     assert (creation.name, creation.partition_count) == ("a", 4)
     assert creation.settings == {"retention.ms": "5"}
     assert plan_topics(declared(), {}, {}).creations[0].partition_count == DEFAULT
-    assert list(told(plan)) == ["create topic a with 4 partitions, retention.ms=5"]
+    assert list(plan_lines(plan)) == ["create topic a with 4 partitions, retention.ms=5"]
 
 
 def test_partitions_grow() -> None:
     plan = plan_topics(declared(5), existing(3), {})
     assert [(one.name, one.count) for one in plan.growths] == [("a", 5)]
-    assert list(told(plan)) == ["grow topic a to 5 partitions"]
+    assert list(plan_lines(plan)) == ["grow topic a to 5 partitions"]
 
 
 def test_fewer_partitions_are_a_problem_and_nothing_else_waits() -> None:
@@ -66,7 +66,9 @@ def test_a_setting_is_set_only_when_it_differs() -> None:
 def test_what_the_file_set_and_declares_no_more_is_taken_back() -> None:
     before = {"a": SetByFile(ONE, {"retention.ms": "5"})}
     plan = plan_topics(declared(), existing(retention_ms="5", segment_ms="9"), before)
-    assert list(told(plan)) == ["topic a: take back retention.ms, which is no longer declared"]
+    assert list(plan_lines(plan)) == [
+        "topic a: take back retention.ms, which is no longer declared"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def after_a_pause(body: Callable[[Scene], Awaitable[None]], *, is_noticed: bool 
             assert isinstance(await scene.create("older"), TopicImage)
             clock.seconds += BROKER_SESSION_SECONDS + 1
             if is_noticed:
-                await service._wait_revision((await store.read("/")).revision)
+                await service._followed.wait_revision((await store.read("/")).revision)
                 assert not service.image.brokers
             await body(scene)
             assert scene.epoch > before

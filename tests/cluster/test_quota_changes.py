@@ -154,7 +154,7 @@ def test_entities_and_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(quota_changes, "QUOTA_ENTITIES_MAX", 1)
     image = image_with()
     other = entity_of([("user", "v")])
-    with pytest.raises(PolicyViolationError, match="1 entities have quotas already"):
+    with pytest.raises(PolicyViolationError, match="1 entities have quotas"):
         decide_quotas(image, change(other, ("request_percentage", 1.0)))
     assert decide_quotas(image, change(USER, ("request_percentage", 1.0)))
     assert decide_quotas(image, change(other, ("request_percentage", None))) == {}

@@ -68,7 +68,7 @@ async def loaded(store: MetadataStore) -> MetadataImage:
 
 async def settled(service: MetadataService, store: MetadataStore) -> None:
     """Wait until the service has seen everything."""
-    await service._wait_revision((await store.read("/")).revision)
+    await service._followed.wait_revision((await store.read("/")).revision)
 
 
 def test_a_cluster_is_founded_once() -> None:

@@ -88,7 +88,7 @@ def test_growth_beyond_what_the_cluster_holds_is_refused() -> None:
 
 def test_an_internal_topic_keeps_its_partitions() -> None:
     image = image_with("__consumer_offsets")
-    with pytest.raises(PolicyViolationError, match="sought in others"):
+    with pytest.raises(PolicyViolationError, match="would move to other partitions"):
         decide_growth(image, MorePartitions("__consumer_offsets", 3), RULES)
 
 

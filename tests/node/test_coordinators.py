@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
+from penstock.broker.peer import Peer
 from penstock.cluster.image import MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.core.errors import NotCoordinatorError
@@ -16,6 +17,7 @@ from tests.replication.replicas import Node
 from tests.storage.logs import Clock
 
 OTHER_ID = UUID(int=99)
+PEER = Peer("127.0.0.1")
 
 
 @dataclass
@@ -31,7 +33,7 @@ class Context:
 
     api_version: int = 5
     client_id: str = "client"
-    client_host: str = "127.0.0.1"
+    peer: Peer = PEER
 
 
 def image_of(topic_id: UUID) -> MetadataImage:

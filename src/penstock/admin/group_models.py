@@ -8,7 +8,7 @@ from penstock.admin.model import Answer
 
 
 class GroupSummary(Answer):
-    """One group of the list; what an old broker does not tell is null."""
+    """One group of the list; fields that an old broker does not report are null."""
 
     group: str
     type: str | None

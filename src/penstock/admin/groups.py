@@ -73,7 +73,7 @@ class ToTimestamp(Input):
 
 
 class ShiftBy(Input):
-    """Forward by so many records; back when below zero."""
+    """Forward by this number of records; back if negative."""
 
     kind: Literal["shift"]
     by: Annotated[int, Field(ge=-INT64_MAX, le=INT64_MAX)]
@@ -94,7 +94,7 @@ class TopicPartitions(Input):
 
 
 class OffsetResetBody(Input):
-    """Where a group's offsets are to be set."""
+    """The new positions of a group's offsets."""
 
     to: Annotated[ToEnd | ToOffset | ToTimestamp | ShiftBy, Field(discriminator="kind")]
     topics: Annotated[
@@ -119,7 +119,7 @@ class OffsetChange(Answer):
 
 
 class OffsetPlan(Answer):
-    """What was changed, or would be."""
+    """The offsets that were changed, or would be."""
 
     group: str
     executed: bool

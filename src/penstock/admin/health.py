@@ -185,20 +185,20 @@ _AT_LIMIT: Final[dict[str, tuple[Level, str, str, bool]]] = {
     ),
     "parked_requests": (
         Level.CRITICAL,
-        "a fetch is answered at once with what there is, a produce that waits hears its time is up",
+        "a fetch is answered at once with the available records, a waiting produce with a timeout",
         "Look for clients that open many connections and only wait; restart them.",
         True,
     ),
     "parked_partitions": (
         Level.DEGRADED,
-        "a fetch is answered at once with what there is",
+        "a fetch is answered at once with the available records",
         "Look for clients that open many connections and fetch from many partitions.",
         True,
     ),
     "partitions": (
         Level.DEGRADED,
         "no topic can be created",
-        "Delete topics that nobody uses, or start another broker.",
+        "Delete unused topics, or start another broker.",
         True,
     ),
 }
@@ -222,12 +222,12 @@ def _limit(limit: LimitUse) -> Iterator[Reason]:
         return
     level, consequence, remedy, is_ready = _AT_LIMIT.get(limit.name, _OTHER_LIMIT)
     words = limit.name.replace("_", " ")
-    so_many = f"{limit.current:.0f} of {limit.limit:.0f} {limit.unit}"
+    usage = f"{limit.current:.0f} of {limit.limit:.0f} {limit.unit}"
     if limit.current >= limit.limit:
-        message = f"The limit of {words} is reached ({so_many}): {consequence}."
+        message = f"The limit of {words} is reached ({usage}): {consequence}."
         yield Reason(f"{limit.name}-at-limit", level, message, remedy, is_ready)
     elif limit.current >= NEAR_SHARE * limit.limit:
-        message = f"The limit of {words} is near ({so_many}); at the limit {consequence}."
+        message = f"The limit of {words} is near ({usage}); at the limit {consequence}."
         yield Reason(f"{limit.name}-near-limit", Level.DEGRADED, message, remedy)
 
 
@@ -235,7 +235,7 @@ def _parts(facts: Facts) -> Iterator[Reason]:
     if facts.offline_partitions:
         is_offline = any(directory.failure is not None for directory in facts.directories)
         why = "a directory is offline, or a log is damaged" if is_offline else "a log is damaged"
-        first = "See to the directory first: its partitions come back with it. "
+        first = "Repair the directory first: its partitions return with it. "
         yield Reason(
             "partitions-damaged",
             Level.CRITICAL,
@@ -263,10 +263,10 @@ def _parts(facts: Facts) -> Iterator[Reason]:
         yield Reason(
             "settings-refused",
             Level.DEGRADED,
-            "The settings file was changed and refused, so the broker goes on as before: "
+            "The settings file was changed and rejected, so the broker keeps its settings: "
             f"{facts.settings_refusal}",
-            "Correct the file; it is read again by itself. `penstock config check` tells all that "
-            "is wrong with it.",
+            "Correct the file; the broker reads it again by itself. `penstock config check` lists "
+            "all its errors.",
         )
     if facts.declared_topic_problems:
         yield Reason(

@@ -28,13 +28,13 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class Input(BaseModel):
-    """What somebody sends: a body, or the parameters of a request."""
+    """The input of a request: a body, or parameters."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Answer(BaseModel):
-    """What is answered. Fields are part of the interface and only ever grow."""
+    """The output of a request. Fields are part of the interface: they are only added."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -29,7 +29,7 @@ def describe(operations: Sequence[Operation], *, version: str) -> Document:
             "get": _view("ready", "Whether new clients can be sent here", Readiness, 503)
         },
         f"{API_PREFIX}/status": {
-            "get": _view("status", "How the broker is, and who it is", Status)
+            "get": _view("status", "The health and the identity of the broker", Status)
         },
     }
     for one in operations:
@@ -40,8 +40,8 @@ def describe(operations: Sequence[Operation], *, version: str) -> Document:
             "title": "Penstock",
             "version": version,
             "summary": "Health and administration of a Penstock broker.",
-            "description": "There is no authentication: whoever reaches the port may do "
-            "everything that is described here. Keep it on a loopback address or behind a proxy.",
+            "description": "There is no authentication: every client that reaches the port may "
+            "use every operation. Keep the port on a loopback address or behind a proxy.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],
@@ -50,8 +50,8 @@ def describe(operations: Sequence[Operation], *, version: str) -> Document:
             "schemas": _schemas(operations),
             "responses": {
                 "Problem": {
-                    "description": "It was not done; with 504, nobody knows whether it was. The "
-                    "body says why and what to do next.",
+                    "description": "It was not done; with 504, the outcome is unknown. The body "
+                    "has the reason and the remedy.",
                     "content": {CONTENT_TYPE: {"schema": _reference(Problem.__name__)}},
                 }
             },

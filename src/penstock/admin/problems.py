@@ -51,7 +51,7 @@ class Problem(BaseModel):
         str | None, Field(description="Kafka's name of the error, if a broker answered with one.")
     ] = None
     fields: Annotated[
-        list[FieldProblem] | None, Field(description="What is wrong with the request.")
+        list[FieldProblem] | None, Field(description="The errors in the request.")
     ] = None
 
 

@@ -20,7 +20,7 @@ class ReasonAnswer(Answer):
 
 
 class LimitAnswer(Answer):
-    """How much of one limit is used."""
+    """The use of one limit."""
 
     name: Annotated[str, Field(examples=["connections"])]
     current: Annotated[
@@ -30,7 +30,7 @@ class LimitAnswer(Answer):
     unit: str
     refused: Annotated[
         int | None,
-        Field(description="Refused, dropped or made to wait since the start; null: nobody counts."),
+        Field(description="Refused, dropped or delayed since the start; null: not counted."),
     ]
 
 
@@ -49,7 +49,7 @@ class Readiness(Answer):
 
 
 class Status(Answer):
-    """How a broker is, and who it is."""
+    """The health and the identity of a broker."""
 
     health: Literal["Healthy", "Degraded", "Critical"]
     ready: bool
@@ -57,7 +57,7 @@ class Status(Answer):
     node_id: int
     cluster_id: Annotated[str | None, Field(description="Null until the metadata is loaded.")]
     version: str
-    address: Annotated[str, Field(description="What clients are told to connect to.")]
+    address: Annotated[str, Field(description="The advertised address, for clients.")]
     started_at_ms: int
     uptime_seconds: float
     limits: list[LimitAnswer]

@@ -63,7 +63,7 @@ class TopicPage(Answer):
 
 
 class NewTopicBody(Input):
-    """A topic to create; what is left out, the broker chooses."""
+    """A topic to create; the broker chooses the values that are left out."""
 
     name: TopicName
     partitions: Annotated[int, Field(ge=1, le=PARTITIONS_PER_TOPIC_MAX)] | None = None
@@ -88,7 +88,7 @@ class PartitionDetail(Answer):
     in_sync: list[int]
     first_offset: int
     end_offset: int
-    size_bytes: Annotated[int | None, Field(description="Of the leader's log; null: not told.")]
+    size_bytes: Annotated[int | None, Field(description="Of the leader's log; null: not reported.")]
 
 
 class TopicDetail(Answer):
@@ -101,20 +101,20 @@ class TopicDetail(Answer):
 
 
 class PartitionCountBody(Input):
-    """How many partitions a topic shall have."""
+    """The new number of partitions of a topic."""
 
     partitions: Annotated[
         int,
         Field(
             ge=1,
             le=PARTITIONS_PER_TOPIC_MAX,
-            description="The new number; there is no way back to fewer.",
+            description="The new number; it cannot be reduced later.",
         ),
     ]
 
 
 class RecordDeletionQuery(Input):
-    """Which records go."""
+    """The records to delete."""
 
     before: Annotated[
         int,
@@ -127,7 +127,7 @@ class RecordDeletionQuery(Input):
 
 
 class RecordDeletion(Answer):
-    """What is left of a partition."""
+    """The first offset that is left in a partition."""
 
     topic: str
     partition: int

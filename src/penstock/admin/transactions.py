@@ -147,7 +147,7 @@ def abort_transaction(cluster: Cluster, asked: Asked) -> Aborted:
             "Not hanging",
             f"this transaction does not hang: it belongs to {owner.transactional_id}, which is "
             f"{owner.state}. Its coordinator aborts it after {owner.timeout_ms} ms.",
-            "To abort this part of it all the same, set force.",
+            "To abort this part of it anyway, set force.",
         )
     transactions.abort(at, producer)
     return Aborted(topic=at.topic, partition=at.partition, producer=_producer(producer))

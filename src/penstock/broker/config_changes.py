@@ -1,7 +1,7 @@
 """Code that AlterConfigs and IncrementalAlterConfigs share: which resource may change, and how.
 
 Topics, groups, this broker and all brokers can be changed. Settings of client metrics cannot: they
-are refused by name, because a setting that is accepted and ignored is a promise broken in silence.
+are refused by name, because an accepted setting must have an effect.
 Checks come in Kafka's order, with Kafka's codes and words where Kafka refuses too. Deleting a
 setting that was never set changes nothing and succeeds, as in Kafka.
 """

@@ -1,9 +1,11 @@
 """API key to handler. Decoding, starting and the last line of defence happen here once.
 
 A handler is either plain, and returns its response or a `Deferred` one, or a coroutine function;
-the latter costs a task, which only rare requests may. An exception that a handler did not turn
-into an answer is a defect of ours: it is logged with its traceback and counted; that connection is
-closed, and no other is affected.
+the latter costs a task, which only rare requests may. An error of the domain that a handler raises
+ends the whole request: its code becomes the answer that the handler's module builds with `refuse`.
+Work that a handler starts and does not await has no such net. Any other exception is a defect of
+ours: it is logged with its traceback and counted; that connection is closed, and no other is
+affected.
 
 Decoding costs a few microseconds for each array element. A request with more elements than the
 event loop should decode is decoded by a worker thread.
@@ -16,18 +18,12 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
-from penstock.broker.context import (
-    CLOSE_CONNECTION,
-    Answer,
-    BrokenRequest,
-    BrokerServices,
-    HoldingAnswer,
-    NoAnswer,
-    RequestContext,
-    VersionRange,
-)
+from penstock.broker.answers import CLOSE_CONNECTION, Answer, BrokenRequest, HoldingAnswer, NoAnswer
+from penstock.broker.context import BrokerServices, RequestContext, VersionRange
+from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.pacing.freeing import exempt_arrays, free_in_slices
 from penstock.broker.pacing.wide_permits import WideRequests
+from penstock.broker.peer import UNKNOWN_PEER, Peer
 from penstock.broker.quotas.meter import MeteredWork, RequestMeter
 from penstock.broker.request_metrics import RequestMetrics
 from penstock.broker.wide_requests import ForwardingWaiter, WrittenAnswer
@@ -42,6 +38,7 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.codec import Message
 from penstock.protocol.connection import Request
 from penstock.protocol.encoder_source import Buffer
+from penstock.protocol.error_codes import ErrorCode
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +46,8 @@ HandlerFunction = Callable[[Any, RequestContext], "Answer | Deferred[Answer] | A
 Shortcut = Callable[[Request, BrokerServices], "Answer | Deferred[Answer] | None"]
 """Tried before the request is decoded; returns None for a request that the shortcut cannot
 answer."""
+Refuse = Callable[[Any, ErrorCode, str], Message]
+"""The answer to a request that failed as a whole, from its error code and error message."""
 
 
 LONG_APIS: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LIST_OFFSETS)
@@ -66,7 +65,7 @@ class Handler:
     broker starts without code that its clients may never use.
     """
 
-    __slots__ = ("function", "is_coroutine", "module_name", "shortcut", "versions")
+    __slots__ = ("function", "is_coroutine", "module_name", "refuse", "shortcut", "versions")
 
     def __init__(
         self,
@@ -79,6 +78,8 @@ class Handler:
         self.module_name = function if isinstance(function, str) else ""
         self.function: HandlerFunction | None = None if isinstance(function, str) else function
         self.shortcut = shortcut
+        self.refuse: Refuse | None = None
+        """Of a module that is given by its name, if the module has one."""
         self.is_coroutine = iscoroutinefunction(function)
         self.versions = VersionRange(
             lowest, highest, lowest if lowest_advertised is None else lowest_advertised
@@ -90,6 +91,7 @@ class Handler:
             module = importlib.import_module(f"penstock.broker.handlers.{self.module_name}")
             self.function = module.handle
             self.is_coroutine = iscoroutinefunction(module.handle)
+            self.refuse = getattr(module, "refuse", None)
         return self.function
 
 
@@ -114,13 +116,13 @@ class Dispatcher:
         }
         self.requests: Final = RequestMetrics(handlers, stopwatch(services.clock), metrics)
         self._failures = metrics.counter(
-            "handler_failures_total", "Requests that ended in an error nobody expected."
+            "handler_failures_total", "Requests that failed with an unexpected error."
         )
 
     def dispatch(
         self,
         request: Request,
-        client_host: str = "",
+        peer: Peer = UNKNOWN_PEER,
         meter: RequestMeter | None = None,
         client: Cancellation | None = None,
     ) -> "Answer | Deferred[Answer]":
@@ -135,7 +137,7 @@ class Dispatcher:
             request.api_version,
             request.client_id,
             request.is_version_unsupported,
-            client_host,
+            peer,
             meter,
             client,
         )
@@ -154,11 +156,15 @@ class Dispatcher:
         function = handler.function or handler.load()
         if handler.is_coroutine:
             work: Any = function(message, context)
-            return self._start(work if context.meter is None else MeteredWork(work, context.meter))
+            if context.meter is not None:
+                work = MeteredWork(work, context.meter)
+            return self._start(self._refused_late(work, handler, message, api_key))
         try:
             return function(message, context)  # type: ignore[return-value]
         except PeerError:
             raise
+        except PenstockError as error:
+            return self._refused(handler, message, api_key, error)
         except Exception:
             logger.exception("API key %d failed; its connection is closed", api_key)
             return self.failed()
@@ -271,6 +277,24 @@ class Dispatcher:
         except Exception:
             logger.exception("API key %d failed; its connection is closed", request.api_key)
             return self.failed()
+
+    def _refused(
+        self, handler: Handler, message: Message, api_key: int, error: PenstockError
+    ) -> Answer:
+        """The answer to a request that an error of the domain ended."""
+        if handler.refuse is None:
+            logger.error("API key %d failed; its connection is closed", api_key, exc_info=error)
+            return self.failed()
+        return handler.refuse(message, code_of(error), message_of(error))
+
+    async def _refused_late(
+        self, work: Awaitable[Answer], handler: Handler, message: Message, api_key: int
+    ) -> Answer:
+        """The answer of a coroutine, also if an error of the domain ends it."""
+        try:
+            return await work
+        except PenstockError as error:
+            return self._refused(handler, message, api_key, error)
 
     def _start(self, work: Awaitable[Answer]) -> "Deferred[Answer]":
         deferred: Deferred[Answer] = Deferred()

@@ -1,10 +1,11 @@
 """Domain error to `ErrorCode`, in one table, and to the error message for the client.
 
-An error that is not in the table is a defect of ours: the client gets UNKNOWN_SERVER_ERROR, and the
-log has the traceback.
+An error that is not in the table is UNKNOWN_SERVER_ERROR. A handler raises the error of a whole
+request, and the dispatcher maps it; handlers map the outcomes of single topics, partitions and
+groups, and the errors of work that they do not await.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.cluster.topic_rules import check_topic_name
 from penstock.core import errors
@@ -57,6 +58,21 @@ def code_of(error: errors.PenstockError) -> ErrorCode:
         if code is not None:
             return code
     return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class Outcome(NamedTuple):
+    """The outcome of one item of a request, as its part of the answer has it."""
+
+    code: ErrorCode
+    message: str | None
+
+
+_SUCCESS: Final = Outcome(ErrorCode.NONE, None)
+
+
+def outcome_of(error: errors.PenstockError | None) -> Outcome:
+    """The code and the message of an item that failed, or those of success."""
+    return _SUCCESS if error is None else Outcome(code_of(error), message_of(error))
 
 
 def missing_topic_code(name: str) -> ErrorCode:

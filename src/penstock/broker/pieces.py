@@ -11,7 +11,8 @@ from dataclasses import replace
 from itertools import chain, groupby
 from typing import Any, Final, TypeVar
 
-from penstock.broker.context import DEFECT, Answer, RequestContext
+from penstock.broker.answers import DEFECT, Answer
+from penstock.broker.context import RequestContext
 from penstock.core.deferred import Deferred
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ thread has encoded. `wide_permits` bounds their number.
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from penstock.broker.context import Answer, HoldingAnswer, Waiter, WaitingAnswer
+from penstock.broker.answers import Answer, HoldingAnswer, Waiter, WaitingAnswer
 from penstock.broker.pacing.wide_permits import WidePermit
 from penstock.core.deferred import Deferred
 from penstock.protocol.codec import Message

@@ -153,7 +153,9 @@ def find_all(kind: CoordinatorKind, keys: Sequence[str]) -> Call[dict[str, Coord
             found[one.key] = Coordinator(one.node_id, Address(one.host, one.port))
         for key in keys:
             if key not in found:
-                raise_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the answer names nobody", key)
+                raise_error(
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, "the response names no coordinator", key
+                )
         return found
 
     return Call(request, FindCoordinatorResponse, read)
@@ -166,7 +168,9 @@ def find(kind: CoordinatorKind, key: str) -> Call[Coordinator]:
     def read(answer: FindCoordinatorResponse) -> Coordinator:
         found = next((one for one in answer.coordinators if one.key == key), None)
         if found is None:
-            raise_error(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the answer names nobody", key)
+            raise_error(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "the response names no coordinator", key
+            )
             raise AssertionError("unreachable")
         raise_error(found.error_code, found.error_message, key)
         return Coordinator(found.node_id, Address(found.host, found.port))

@@ -32,10 +32,10 @@ class DeclarationMemory:
             for pair in snapshot.values
         }
 
-    async def keep(self, told: Mapping[str, SetByFile | None]) -> None:
+    async def keep(self, changed: Mapping[str, SetByFile | None]) -> None:
         """Store these notes; None deletes the note of a topic."""
         operations: list[Operation] = []
-        for name, given in told.items():
+        for name, given in changed.items():
             key = self._keys.declaration(name)
             operations.append(
                 Delete(key) if given is None else Put(key, values.write_declared(given))

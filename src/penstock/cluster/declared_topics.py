@@ -120,7 +120,7 @@ def _edits(
             yield SettingEdit(name, EditKind.DELETE, expected=value)
 
 
-def told(plan: TopicsPlan) -> Iterator[str]:
+def plan_lines(plan: TopicsPlan) -> Iterator[str]:
     """Yield a log line for each change."""
     for creation in plan.creations:
         count = creation.partition_count

@@ -91,7 +91,7 @@ def _check_distinct(change: QuotaChange) -> None:
         if name in seen:
             raise InvalidRequestError(
                 f"Duplicate quota key {name} not updating quota for this entity "
-                f"{change.entity.told()}"
+                f"{change.entity.kafka_text()}"
             )
         seen.add(name)
 
@@ -156,8 +156,8 @@ def _check_room(image: MetadataImage, entity: QuotaEntity) -> None:
             )
     if len(image.quotas) >= QUOTA_ENTITIES_MAX:
         raise PolicyViolationError(
-            f"{QUOTA_ENTITIES_MAX} entities have quotas already, and no more may: delete quotas "
-            "that nobody needs, or set a default."
+            f"{QUOTA_ENTITIES_MAX} entities have quotas, which is the maximum: delete unused "
+            "quotas, or set a default."
         )
 
 

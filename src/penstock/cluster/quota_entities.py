@@ -49,7 +49,7 @@ class QuotaEntity(NamedTuple):
             kind if name is None else f"{kind}={quote(name, safe='')}" for kind, name in self.parts
         )
 
-    def told(self) -> str:
+    def kafka_text(self) -> str:
         """Return the text that Kafka writes in messages."""
         names = ", ".join(f"{kind}={'null' if name is None else name}" for kind, name in self.parts)
         return f"ClientQuotaEntity(entries={{{names}}})"

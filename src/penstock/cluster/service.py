@@ -1,9 +1,5 @@
 """`MetadataService`: follows the store, publishes each new image, and carries out decisions.
 
-It loads the cluster's keys at one revision and follows every later change, so `image` is the state
-of the store at some revision and never goes back. Subscribers get each image once, in order, before
-callers that wait for it.
-
 A change request is decided on the newest image and written with compares. When a compare fails, or
 a response is lost, everything is loaded again and the request is decided again; a topic that this
 very request created is recognised by its id. When a call returns, `image` shows its effect: a
@@ -17,11 +13,10 @@ id with a data directory: the node does, before it serves.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from penstock.cluster import broker_changes, controller, group_changes, quota_changes, topic_changes
-from penstock.cluster.changes import Change, apply, interpret
 from penstock.cluster.configs.described_configs import BrokerLayers
 from penstock.cluster.configs.group_configs import GroupRules
 from penstock.cluster.configs.setting_changes import SettingsChange
@@ -32,27 +27,29 @@ from penstock.cluster.controller import (
     TopicDefaults,
     creation_decisions,
 )
-from penstock.cluster.differences import difference
+from penstock.cluster.followed_image import FollowedImage, Subscriber
 from penstock.cluster.ids import draw_id, id_text
 from penstock.cluster.image import NO_SETTINGS, BrokerImage, MetadataImage, TopicImage
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
 from penstock.cluster.membership import Membership
 from penstock.cluster.quota_changes import QuotaChange
-from penstock.cluster.stores.port import CompactedError, Compare, Event, EventBatch, MetadataStore
+from penstock.cluster.stores.port import Compare, MetadataStore
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.topic_rules import TopicRules
 from penstock.cluster.unhurried import unhurried
 from penstock.core.errors import AmbiguousStoreError, PenstockError, StoreError
 from penstock.core.limits import METADATA_ATTEMPTS_MAX
 
-Subscriber = Callable[[MetadataImage, MetadataImage, tuple[Change, ...]], None]
-"""Called with the previous image, the new image and the changes."""
+Result = TypeVar("Result")
 
 
-@dataclass(slots=True)
-class _Waiter:
-    revision: int
-    reached: "asyncio.Future[None]"
+class Decision(NamedTuple, Generic[Result]):
+    """The outcome of a request, decided on one image."""
+
+    writes: Iterable[GuardedWrites] | None
+    """In order, computed as they are written; None if nothing changes."""
+    result: Callable[[], Result]
+    """Returns the result of the request, when the writes are in the image."""
 
 
 class MetadataService:
@@ -72,9 +69,7 @@ class MetadataService:
         self._rules = rules or TopicRules()
         self._defaults = defaults
         self._random_id = random_id
-        self._image = MetadataImage()
-        self._subscribers: list[Subscriber] = []
-        self._waiters: list[_Waiter] = []
+        self._followed = FollowedImage(store, self._keys)
         self._one_change = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._membership: Membership | None = None
@@ -82,12 +77,12 @@ class MetadataService:
     @property
     def image(self) -> MetadataImage:
         """The newest image; immutable, so it may be kept."""
-        return self._image
+        return self._followed.newest
 
     @property
     def topic_defaults(self) -> Mapping[str, str]:
         """The defaults of topics, by the newest image."""
-        return self._defaults(self._image)
+        return self._defaults(self.image)
 
     def follow_rules(self, rules: TopicRules) -> None:
         """Use other rules, starting with the next change."""
@@ -95,8 +90,7 @@ class MetadataService:
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call `subscriber` for each new image; the returned function unsubscribes."""
-        self._subscribers.append(subscriber)
-        return lambda: self._subscribers.remove(subscriber)
+        return self._followed.subscribe(subscriber)
 
     async def start(self, tasks: asyncio.TaskGroup, *, cluster_id: str | None = None) -> bool:
         """Load the metadata, creating the cluster if there is none, and follow it in `tasks`.
@@ -105,14 +99,14 @@ class MetadataService:
         carried out: a crash between the two must not leave logs without a topic.
         """
         assert not self._tasks, "a service is started once"
-        await self._reload()
-        if not self._image.cluster_id:
+        await self._followed.reload()
+        if not self.image.cluster_id:
             await self._found(cluster_id or id_text(draw_id(self._random_id)))
-        self._tasks.append(tasks.create_task(self._follow(), name="metadata-follow"))
+        self._tasks.append(tasks.create_task(self._followed.follow(), name="metadata-follow"))
         # Partitions of a large creation that a crash or a failure interrupted. Only here: while
         # this process runs, a write whose response was lost may still arrive and publish the topic.
-        if self._image.unpublished:
-            await self._write(controller.sweep_writes(self._keys, self._image, self._guards()))
+        if self.image.unpublished:
+            await self._write(controller.sweep_writes(self._keys, self.image, self._guards()))
         return not (await self._store.read(self._keys.adopted())).values
 
     async def adopt_topics(
@@ -124,16 +118,16 @@ class MetadataService:
 
         Topics that an earlier call adopted before a crash are kept; the final mark is written last.
         """
-        async with self._changing():
-            for _ in range(METADATA_ATTEMPTS_MAX):
-                missing = [t for t in topics if t.name not in self._image.topics]
-                creations = controller.creation_writes(
-                    self._keys, map(TopicCreation, missing), self._guards()
-                )
-                adopted = controller.decide_adopted(self._keys, self._image, next_producer_id)
-                if await self._write([*creations, adopted]):
-                    return
-        raise StoreError("the metadata changed under every attempt to adopt topics")
+
+        def decide() -> Decision[None]:
+            missing = [t for t in topics if t.name not in self.image.topics]
+            creations = controller.creation_writes(
+                self._keys, map(TopicCreation, missing), self._guards()
+            )
+            adopted = controller.decide_adopted(self._keys, self.image, next_producer_id)
+            return Decision([*creations, adopted], lambda: None)
+
+        await self._change("adopt topics", decide)
 
     async def stop(self) -> None:
         """End the broker's session and stop following. The store is left to its owner."""
@@ -142,8 +136,7 @@ class MetadataService:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._tasks.clear()
-        for waiter in self._waiters:
-            waiter.reached.cancel()
+        self._followed.cancel_waits()
         if self._membership is not None:
             await self._membership.leave()
             self._membership = None
@@ -158,7 +151,7 @@ class MetadataService:
         membership = Membership(self._store, self._keys, broker)
         epoch = await membership.join()
         self._membership = membership
-        await self._wait_revision(epoch)
+        await self._followed.wait_revision(epoch)
         self._tasks.append(tasks.create_task(membership.keep(), name="broker-session"))
         return epoch
 
@@ -172,7 +165,7 @@ class MetadataService:
         ids = await unhurried(draw_id(self._random_id) for _ in topics)
 
         async def decide() -> list[controller.TopicDecision]:
-            known, defaults = self._image, self.topic_defaults
+            known, defaults = self.image, self.topic_defaults
             return await unhurried(creation_decisions(known, topics, ids, self._rules, defaults))
 
         async with self._changing():
@@ -198,7 +191,7 @@ class MetadataService:
         A deleted topic is returned in its last state. Its hosts remove its logs.
         """
         async with self._changing():
-            decisions = controller.decide_deletions(self._image, selectors)
+            decisions = controller.decide_deletions(self.image, selectors)
             failure: StoreError | None = None
             for _ in range(METADATA_ATTEMPTS_MAX):
                 # Looked up again each time: partitions may have been added meanwhile.
@@ -206,7 +199,7 @@ class MetadataService:
                     topic
                     for decision in decisions
                     if isinstance(decision, TopicImage)
-                    and (topic := self._image.topic_by_id(decision.id)) is not None
+                    and (topic := self.image.topic_by_id(decision.id)) is not None
                 ]
                 if not left or failure is not None:
                     break
@@ -227,26 +220,23 @@ class MetadataService:
 
         Raises a domain error if the change is rejected.
         """
-        async with self._changing():
-            tried: UUID | None = None
-            for _ in range(METADATA_ATTEMPTS_MAX):
-                topic = self._image.topic(wanted.name)
-                if (
-                    topic is not None
-                    and topic.id == tried
-                    and len(topic.partitions) == wanted.count
-                ):
-                    # The response to the write was lost; the write was not.
-                    return topic
-                grown = topic_changes.decide_growth(self._image, wanted, self._rules)
-                if validate_only:
-                    return grown
-                assert topic is not None
-                tried = topic.id
-                writes = topic_changes.growth_writes(self._keys, topic, grown, self._guards())
-                if await self._write(writes):
-                    return self._image.topics[wanted.name]
-        raise StoreError("the metadata changed under every attempt to create partitions")
+        tried: UUID | None = None
+
+        def decide() -> Decision[TopicImage]:
+            nonlocal tried
+            topic = self.image.topic(wanted.name)
+            if topic is not None and topic.id == tried and len(topic.partitions) == wanted.count:
+                # The response to the write was lost; the write was not.
+                return Decision(None, lambda: topic)
+            grown = topic_changes.decide_growth(self.image, wanted, self._rules)
+            if validate_only:
+                return Decision(None, lambda: grown)
+            assert topic is not None
+            tried = topic.id
+            writes = topic_changes.growth_writes(self._keys, topic, grown, self._guards())
+            return Decision(writes, lambda: self.image.topics[wanted.name])
+
+        return await self._change("create partitions", decide)
 
     async def change_settings(
         self, change: SettingsChange, *, validate_only: bool = False
@@ -255,18 +245,18 @@ class MetadataService:
 
         Raises a domain error if the change is rejected.
         """
-        async with self._changing():
-            for _ in range(METADATA_ATTEMPTS_MAX):
-                changed = topic_changes.decide_settings(self._image, change, self.topic_defaults)
-                topic = self._image.topics[change.name]
-                if validate_only:
-                    return changed
-                if changed.settings == topic.settings:
-                    return topic
-                writes = topic_changes.settings_writes(self._keys, topic, changed, self._guards())
-                if await self._write([writes]):
-                    return self._image.topics[change.name]
-        raise StoreError("the metadata changed under every attempt to change settings")
+
+        def decide() -> Decision[TopicImage]:
+            changed = topic_changes.decide_settings(self.image, change, self.topic_defaults)
+            topic = self.image.topics[change.name]
+            if validate_only:
+                return Decision(None, lambda: changed)
+            if changed.settings == topic.settings:
+                return Decision(None, lambda: topic)
+            writes = topic_changes.settings_writes(self._keys, topic, changed, self._guards())
+            return Decision((writes,), lambda: self.image.topics[change.name])
+
+        return await self._change("change settings", decide)
 
     async def change_group_settings(
         self, change: SettingsChange, rules: GroupRules, *, validate_only: bool = False
@@ -276,17 +266,17 @@ class MetadataService:
         Raises a domain error if the change is rejected.
         """
         name = change.name
-        async with self._changing():
-            for _ in range(METADATA_ATTEMPTS_MAX):
-                settings = group_changes.decide_group_settings(self._image, change, rules)
-                if validate_only or settings == self._image.group_settings(name):
-                    return settings
-                writes = group_changes.group_settings_writes(
-                    self._keys, self._image, name, settings, self._guards()
-                )
-                if await self._write([writes]):
-                    return self._image.group_settings(name)
-        raise StoreError("the metadata changed under every attempt to change settings of a group")
+
+        def decide() -> Decision[Mapping[str, str]]:
+            settings = group_changes.decide_group_settings(self.image, change, rules)
+            if validate_only or settings == self.image.group_settings(name):
+                return Decision(None, lambda: settings)
+            writes = group_changes.group_settings_writes(
+                self._keys, self.image, name, settings, self._guards()
+            )
+            return Decision((writes,), lambda: self.image.group_settings(name))
+
+        return await self._change("change settings of a group", decide)
 
     async def change_broker_settings(
         self,
@@ -301,45 +291,51 @@ class MetadataService:
         the change is rejected.
         """
         name = change.name
-        async with self._changing():
-            for _ in range(METADATA_ATTEMPTS_MAX):
-                settings = broker_changes.decide_broker_settings(
-                    self._image, change, layers(self._image)
-                )
-                if validate_only or settings == self._image.settings_of_broker(name):
-                    return settings
-                writes = broker_changes.broker_settings_writes(
-                    self._keys, self._image, name, settings, self._guards()
-                )
-                if await self._write([writes]):
-                    return self._image.settings_of_broker(name)
-        raise StoreError("the metadata changed under every attempt to change a broker's settings")
+
+        def decide() -> Decision[Mapping[str, str]]:
+            given = layers(self.image)
+            settings = broker_changes.decide_broker_settings(self.image, change, given)
+            if validate_only or settings == self.image.settings_of_broker(name):
+                return Decision(None, lambda: settings)
+            writes = broker_changes.broker_settings_writes(
+                self._keys, self.image, name, settings, self._guards()
+            )
+            return Decision((writes,), lambda: self.image.settings_of_broker(name))
+
+        return await self._change("change a broker's settings", decide)
 
     async def change_quotas(self, change: QuotaChange, *, validate_only: bool = False) -> None:
         """Change the quotas of an entity; raise a domain error if the change is rejected."""
-        async with self._changing():
-            for _ in range(METADATA_ATTEMPTS_MAX):
-                quotas = quota_changes.decide_quotas(self._image, change)
-                known = self._image.quotas.get(change.entity)
-                if validate_only or quotas == ({} if known is None else known.quotas):
-                    return
-                writes = quota_changes.quota_writes(
-                    self._keys, self._image, change.entity, quotas, self._guards()
-                )
-                if await self._write([writes]):
-                    return
-        raise StoreError("the metadata changed under every attempt to change quotas")
+
+        def decide() -> Decision[None]:
+            quotas = quota_changes.decide_quotas(self.image, change)
+            known = self.image.quotas.get(change.entity)
+            if validate_only or quotas == ({} if known is None else known.quotas):
+                return Decision(None, lambda: None)
+            writes = quota_changes.quota_writes(
+                self._keys, self.image, change.entity, quotas, self._guards()
+            )
+            return Decision((writes,), lambda: None)
+
+        await self._change("change quotas", decide)
 
     async def allocate_producer_ids(self) -> range:
         """Allocate a block of unused producer ids."""
+
+        def decide() -> Decision[range]:
+            block, writes = controller.decide_producer_ids(self._keys, self.image, self._guards())
+            return Decision((writes,), lambda: block)
+
+        return await self._change("allocate producer ids", decide)
+
+    async def _change(self, action: str, decide: Callable[[], Decision[Result]]) -> Result:
+        """Decide on the newest image and write, until the writes are certainly in the store."""
         async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
-                block, writes = controller.decide_producer_ids(
-                    self._keys, self._image, self._guards()
-                )
-                if await self._write([writes]):
-                    return block
-        raise StoreError("the metadata changed under every attempt to take producer ids")
+                decision = decide()
+                if decision.writes is None or await self._write(decision.writes):
+                    return decision.result()
+        raise StoreError(f"the metadata changed under every attempt to {action}")
 
     @contextlib.asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
@@ -355,11 +351,11 @@ class MetadataService:
         outdated writes. If another process has the id by now, this one must not register: its
         writes fail.
         """
-        if self._membership is None or not self._membership.is_missing_in(self._image):
+        if self._membership is None or not self._membership.is_missing_in(self.image):
             return
         # The session's task gets the same error and logs it; the write will fail too.
         with contextlib.suppress(PenstockError):
-            await self._wait_revision(await self._membership.ensure())
+            await self._followed.wait_revision(await self._membership.ensure())
 
     def _guards(self) -> tuple[Compare, ...]:
         """Return the compare of every write of a registered broker: it is still registered."""
@@ -373,8 +369,8 @@ class MetadataService:
             with contextlib.suppress(AmbiguousStoreError):
                 await self._store.transact(writes.compares, writes.operations)
             # The cluster exists now, also if another process created it.
-            await self._reload()
-            if self._image.cluster_id:
+            await self._followed.reload()
+            if self.image.cluster_id:
                 return
         raise StoreError("the cluster could not be founded: the store took no write")
 
@@ -398,53 +394,8 @@ class MetadataService:
             except AmbiguousStoreError:
                 has_landed = False
             if not has_landed:
-                await self._reload()
+                await self._followed.reload()
                 await self._stay_registered()
                 return False
-            await self._wait_revision(result.revision)
+            await self._followed.wait_revision(result.revision)
         return True
-
-    async def _follow(self) -> None:
-        while True:
-            try:
-                first = self._image.revision + 1
-                async for batch in self._store.watch(self._keys.root, from_revision=first):
-                    self._take(batch)
-                return
-            except CompactedError:
-                await self._reload()
-
-    def _take(self, batch: EventBatch) -> None:
-        # A reload may have overtaken the watch.
-        if batch.revision > self._image.revision:
-            changes = interpret(self._keys, batch.events)
-            self._publish(apply(self._image, changes, batch.revision), changes)
-
-    async def _reload(self) -> None:
-        snapshot = await self._store.read_prefix(self._keys.root)
-        if snapshot.revision <= self._image.revision:
-            return
-        events = (Event(pair.key, pair) for pair in snapshot.values)
-        image = apply(MetadataImage(), interpret(self._keys, events), snapshot.revision)
-        # Without subscribers no comparison: the first load of a large cluster is twice as fast.
-        changes = difference(self._image, image) if self._subscribers else ()
-        self._publish(image, changes)
-
-    def _publish(self, image: MetadataImage, changes: tuple[Change, ...]) -> None:
-        before, self._image = self._image, image
-        for subscriber in tuple(self._subscribers):
-            subscriber(before, image, changes)
-        waiting = []
-        for waiter in self._waiters:
-            if waiter.revision > image.revision:
-                waiting.append(waiter)
-            elif not waiter.reached.done():
-                waiter.reached.set_result(None)
-        self._waiters = waiting
-
-    async def _wait_revision(self, revision: int) -> None:
-        """Wait until the image includes the writes of `revision`."""
-        if self._image.revision < revision:
-            reached = asyncio.get_running_loop().create_future()
-            self._waiters.append(_Waiter(revision, reached))
-            await reached

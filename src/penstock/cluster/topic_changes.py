@@ -72,7 +72,7 @@ def decide_growth(image: MetadataImage, wanted: MorePartitions, rules: TopicRule
     if wanted.name in INTERNAL_TOPICS:
         # Kafka allows this, and then searches each group and each transaction in another partition.
         raise PolicyViolationError(
-            f"{wanted.name} cannot get more partitions: what is in it would be sought in others."
+            f"{wanted.name} cannot get more partitions: its keys would move to other partitions."
         )
     checked_count(wanted.count, rules)
     room = rules.partitions_per_broker_max * max(1, len(image.brokers)) - image.partition_count

@@ -447,4 +447,4 @@ SETTINGS_FILE_BYTES_MAX: Final = 4_194_304
 """Largest settings file: ten thousand declared topics with a few settings each."""
 
 DECLARED_TOPICS_MAX: Final = 10_000
-"""Topics that one file may declare: more than a broker has partitions for."""
+"""Topics that one file may declare: as many as one CreateTopics request may name."""

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TypeVar
 
-from penstock.broker.context import LogDirectoryState
+from penstock.broker.ports import LogDirectoryState
 from penstock.cluster.service import MetadataService
 from penstock.core.cancellation import Cancellation
 from penstock.core.errors import PenstockError, StorageBusyError, StorageError
@@ -43,7 +43,7 @@ class LoopTimer:
 
 
 class RecordDeletions:
-    """`broker.context.RecordDeletion` on the storage service."""
+    """`broker.ports.RecordDeletion` on the storage service."""
 
     def __init__(self, storage: StorageService) -> None:
         self._storage = storage
@@ -58,7 +58,7 @@ class RecordDeletions:
 
 
 class DataDirectories:
-    """`broker.context.LogDirectories` on the storage service."""
+    """`broker.ports.LogDirectories` on the storage service."""
 
     def __init__(self, storage: StorageService) -> None:
         self._directories = [
@@ -84,7 +84,7 @@ class DataDirectories:
 
 
 class GroupTasks:
-    """`broker.context.Tasks` on a task group."""
+    """`broker.ports.Tasks` on a task group."""
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self._group = group
@@ -95,7 +95,7 @@ class GroupTasks:
 
 
 class HeavyBatches:
-    """`broker.context.HeavyWork` on the storage service's threads for batches."""
+    """`broker.ports.HeavyWork` on the storage service's threads for batches."""
 
     def __init__(self, storage: StorageService) -> None:
         self._storage = storage
@@ -119,7 +119,7 @@ class HeavyBatches:
 
 
 class ProducerIdBlocks:
-    """`broker.context.ProducerIds`: uses up a block of ids, then gets the next from the store."""
+    """`broker.ports.ProducerIds`: uses up a block of ids, then gets the next from the store."""
 
     def __init__(self, metadata: MetadataService) -> None:
         self._metadata = metadata
@@ -137,7 +137,7 @@ class ProducerIdBlocks:
 
 
 class ColdReads:
-    """`broker.context.ColdReader` over the storage service's threads."""
+    """`broker.ports.ColdReader` over the storage service's threads."""
 
     def __init__(self, replicas: ReplicaManager, storage: StorageService) -> None:
         self._replicas = replicas

@@ -116,7 +116,7 @@ class OwnListener:
         """Return a cluster for one thread."""
         served = self._served()
         if served is None:
-            raise BrokerUnreachableError("the broker is starting and answers nobody yet.")
+            raise BrokerUnreachableError("the broker is starting and does not accept clients yet.")
         host = served.live.current.settings.listener.host
         own = Address(_LOOPBACKS.get(host, host), served.listener.port)
         advertised = served.advertised

@@ -121,7 +121,7 @@ def _set_strays_aside(manager: LogManager, image: MetadataImage) -> None:
         for name in strays:
             logger.warning(
                 "%s belongs to no topic: its directory was renamed to end in -stray. "
-                "Delete it when you are sure that nobody needs it.",
+                "Delete it when you are sure that it is not needed.",
                 name,
             )
 

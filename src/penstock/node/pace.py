@@ -26,7 +26,7 @@ class Pace:
         self._changed = asyncio.Event()
 
     async def rest(self) -> None:
-        """Wait until the interval is over, including changes made during the wait."""
+        """Wait until the interval is over; the interval may change during the wait."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         while (left := began_at + self._interval_seconds - loop.time()) > 0:

@@ -143,7 +143,7 @@ def response_decoder(api_key: int, version: int) -> Decoder:
 
 @cache
 def message_decoder(message_class: type[Message], version: int) -> Decoder:
-    """The compiled decoder of any message, also of those that are neither request nor response."""
+    """The compiled decoder of any message, also of messages that are no request or response."""
     shape = message_shape(message_class, version)
     return cast("Decoder", DecoderSource(shape, nested_classes(shape, message_class)).compile())
 

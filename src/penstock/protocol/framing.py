@@ -1,6 +1,6 @@
 """Size-prefixed frames: bytes in, whole frames out, bounded before anything is allocated.
 
-A frame is an int32 length and that many bytes. `FrameReader` is made for `asyncio.BufferedProtocol`
+A frame is an int32 length and that many bytes. `FrameReader` fits `asyncio.BufferedProtocol`
 (`get_buffer`, then the socket's read, then `buffer_updated`) and has `receive_data` for other
 owners. Guarantees:
 

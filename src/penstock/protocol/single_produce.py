@@ -22,7 +22,7 @@ _NO_TRANSACTION: Final = -1
 
 
 class SingleProduce:
-    """The fields of such a request. A topic is named by text, or from version 13 on by its id."""
+    """The fields of such a request. A topic is named by text, or since version 13 by its id."""
 
     def __init__(
         self,

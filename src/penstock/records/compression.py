@@ -62,7 +62,7 @@ _LZ4_INDEPENDENT_BLOCKS: Final = 0x20
 _LZ4_CONTENT_SIZE: Final = 0x08
 _LZ4_LENGTH: Final = Struct("<I")
 _LZ4_LEVEL: Final = 1
-"""The fast compressor, as in Kafka; from 2 on it is the slow one, four times slower here."""
+"""The fast compressor, as in Kafka; levels above 1 use the slow one, four times slower here."""
 
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_LEVEL: Final = 3

@@ -41,7 +41,7 @@ def unfolded(batch: memoryview, position: int, header: BatchHeader) -> bytes:
 def stored_records(
     section: bytes, place: int, count: int, base_offset: int
 ) -> tuple[list[StoredRecord], int]:
-    """The next `count` records of a decompressed section from `place` on, and their end."""
+    """The next `count` records of a decompressed section, starting at `place`, and their end."""
     size = len(section)
     records: list[StoredRecord] = []
     try:

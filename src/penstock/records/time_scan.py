@@ -49,7 +49,7 @@ class _Walker:
 def find_time(
     data: memoryview, position: int, count: int, delta_ms_min: int, offset_delta_min: int
 ) -> tuple[int, int, int, int]:
-    """Walk `count` records from `position` on, or to the first that is late and far enough.
+    """Walk `count` records, starting at `position`, or to the first that is late and far enough.
 
     Returns the position behind the last record walked, how many were walked, and the timestamp
     delta and offset delta of the record found; the offset delta is -1 when there is none. Both

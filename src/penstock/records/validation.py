@@ -289,7 +289,7 @@ def _check_header(buffer: memoryview, header: BatchHeader, rules: ProduceRules) 
 
 
 def _check_attributes(header: BatchHeader) -> None:
-    """The rare bits: those that only a broker may set, and transactions, which need a producer."""
+    """The rare bits: bits that only a broker may set, and transactions, which need a producer."""
     if header.is_control:
         raise InvalidBatchError("only a broker may write control records")
     if header.has_delete_horizon:

@@ -25,8 +25,11 @@ from penstock.storage.service import StorageService
 
 logger = logging.getLogger(__name__)
 
-LOGS_AT_ONCE: Final = 8
+LOGS_AT_ONCE: Final = 2
 """Logs created before other tasks get their turn: about a millisecond each, in system calls."""
+REMOVED_AT_ONCE: Final = 256
+"""Partitions taken out of service in one turn of the event loop: about a millisecond. 5,000 at once
+took 24 ms."""
 
 
 class Hosting:
@@ -113,7 +116,10 @@ class Hosting:
 
     async def remove(self, topic: TopicImage) -> None:
         """End the service of a topic that the metadata does not have any more."""
-        names = [TopicPartition(topic.name, index) for index in range(len(topic.partitions))]
-        for name in names:
-            self._replicas.drop(name)
-        await self._storage.delete_logs(names)
+        count = len(topic.partitions)
+        for start in range(0, count, REMOVED_AT_ONCE):
+            indexes = range(start, min(count, start + REMOVED_AT_ONCE))
+            names = [TopicPartition(topic.name, index) for index in indexes]
+            for name in names:
+                self._replicas.drop(name)
+            await self._storage.delete_logs(names)

@@ -37,7 +37,7 @@ class PartitionState:
 
     def local_durable(self, offset: int) -> bool:
         """The local log is on disk up to `offset`. True if the high watermark moved."""
-        assert offset >= self.local_durable_offset, "what is durable stays durable"
+        assert offset >= self.local_durable_offset, "the durable offset never decreases"
         self.local_durable_offset = offset
         if offset == self.high_watermark:
             return False

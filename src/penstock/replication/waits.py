@@ -1,8 +1,8 @@
 """Parked requests: a produce that waits to be committed, a fetch that waits for bytes. Pure.
 
-The table is bounded, and an event wakes exactly those that it satisfies; nothing polls. A wait is
-registered in the same step that found it unsatisfied, so no wake-up can fall in between. Deadlines
-are in `core.deadlines`; the one timer is `replication.manager`'s.
+The table is bounded, and an event wakes exactly the waits that it satisfies; nothing polls. A wait
+is registered in the same step that found it unsatisfied, so no wake-up can fall in between.
+Deadlines are in `core.deadlines`; the one timer is `replication.manager`'s.
 
 A wait calls its `on_done` once. The caller that parked it decides what follows: an answer, an
 error, or another read of the log.
@@ -136,8 +136,8 @@ class WaitTable:
     ) -> None:
         """The high watermark reached `high_watermark`; `new_bytes` became visible.
 
-        To consumers with `read_committed`, up to `stable_bytes` did: those that are below the last
-        stable offset now and were not before.
+        To consumers with `read_committed`, up to `stable_bytes` did: the bytes that the last stable
+        offset has passed now.
         """
         commits = partition.commits
         while commits and commits[0][0] <= high_watermark:

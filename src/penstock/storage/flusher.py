@@ -255,7 +255,7 @@ class Flusher:
         flush_round.seconds = self._clock.monotonic() - started
 
     def complete_round(self, flush_round: FlushRound) -> list[Flushable]:
-        """Report to the logs; return those that moved. Raises when the directory is offline."""
+        """Report to the logs; return the logs that moved. Raises when the directory is offline."""
         del self._under_way[flush_round]
         jobs = [job for job in flush_round.jobs if not job.is_done]
         for job in jobs:

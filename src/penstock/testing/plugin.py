@@ -77,7 +77,7 @@ def penstock_broker(
 def penstock_session_broker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> "Iterator[Broker]":
-    """A running broker that all tests share; for those that do it no harm."""
+    """A running broker that all tests share, for tests that do not change its settings."""
     yield from _running_broker(request.config, None, tmp_path_factory)
 
 

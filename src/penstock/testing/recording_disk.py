@@ -196,7 +196,7 @@ def _survivors(pending: list[Change], fate: Fate, choice: random.Random) -> list
 
 
 def _torn_at_sector(change: Change, choice: random.Random) -> Change:
-    """Half of the writes lose one run of sectors, which become zeros."""
+    """Half of the writes lose one sector, which becomes zeros."""
     if change.kind != "write" or not change.data or choice.random() < 0.5:
         return change
     cut = choice.randrange(0, len(change.data))

@@ -11,6 +11,7 @@ from uuid import UUID
 from penstock.broker.context import BrokerServices, RequestContext
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.pacing.turns import TurnBudget
+from penstock.broker.ports import Asker
 from penstock.cluster.configs.described_configs import NO_LAYERS, BrokerLayers
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic
@@ -147,7 +148,7 @@ class FakeCoordinators:
         self.before_answer: Callable[[], None] = lambda: None
 
     async def ask(
-        self, kind: CoordinatorKind, key: str, request: Message, context: RequestContext
+        self, kind: CoordinatorKind, key: str, request: Message, asker: Asker
     ) -> Message | PenstockError:
         assert kind == "transaction"
         assert isinstance(request, AddPartitionsToTxnRequest)
@@ -172,13 +173,11 @@ class FakeCoordinators:
         result = AddPartitionsToTxnResult(transactional_id=key, topic_results=topics)
         return AddPartitionsToTxnResponse(results_by_transaction=(result,))
 
-    def submit(
-        self, kind: CoordinatorKind, key: str, request: Message, context: RequestContext
-    ) -> NoReturn:
+    def submit(self, kind: CoordinatorKind, key: str, request: Message, asker: Asker) -> NoReturn:
         raise AssertionError("not used here")
 
     async def ask_partition(
-        self, kind: CoordinatorKind, partition: int, request: Message, context: RequestContext
+        self, kind: CoordinatorKind, partition: int, request: Message, asker: Asker
     ) -> NoReturn:
         raise AssertionError("not used here")
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.broker.context import DEFECT, Answer
+from penstock.broker.answers import DEFECT, Answer
 from penstock.broker.handlers import fetch
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.quotas.quotas import Quotas

@@ -5,7 +5,7 @@ The disk and the clock are the test's, so every moment can be looked at.
 
 import pytest
 
-from penstock.broker.context import CLOSE_CONNECTION, NO_ANSWER, Answer
+from penstock.broker.answers import CLOSE_CONNECTION, NO_ANSWER, Answer
 from penstock.broker.handlers import produce
 from penstock.core.deferred import Deferred
 from penstock.core.errors import DiskFullError, StorageError

@@ -4,7 +4,7 @@ import zlib
 
 import pytest
 
-from penstock.broker.context import Answer, HoldingAnswer, WaitingAnswer
+from penstock.broker.answers import Answer, HoldingAnswer, WaitingAnswer
 from penstock.broker.handlers import produce
 from penstock.core.deferred import Deferred
 from penstock.core.limits import (

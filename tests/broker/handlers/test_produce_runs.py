@@ -8,15 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.broker.answers import CLOSE_CONNECTION, DEFECT, NO_ANSWER, Answer, HoldingAnswer
 from penstock.broker.connections.session import Session
-from penstock.broker.context import (
-    CLOSE_CONNECTION,
-    DEFECT,
-    NO_ANSWER,
-    Answer,
-    HoldingAnswer,
-    RequestContext,
-)
+from penstock.broker.context import RequestContext
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.handlers import produce
 from penstock.broker.producing import produce_run

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.broker.context import Answer, BrokerServices, RequestContext
+from penstock.broker.answers import Answer
+from penstock.broker.context import BrokerServices, RequestContext
 from penstock.broker.handlers import produce
 from penstock.core.deferred import Deferred
 from penstock.core.limits import CONNECTION_TURN_SECONDS

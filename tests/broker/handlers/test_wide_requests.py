@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.broker.context import WaitingAnswer
+from penstock.broker.answers import WaitingAnswer
 from penstock.broker.handlers import fetch
 from penstock.core.limits import FETCH_PARTITIONS_AT_ONCE_MAX, OFFSETS_PER_COMMIT_MAX
 from penstock.protocol.error_codes import ErrorCode

@@ -24,6 +24,7 @@ from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.connections.send_queue import unsent_bytes
 from penstock.broker.connections.session import Session
 from penstock.broker.connections.time_limits import TimeLimits
+from penstock.broker.peer import Peer
 from penstock.core.errors import PeerError
 from penstock.core.limits import SOCKET_BUFFER_BYTES_HIGH
 from penstock.protocol.connection import ServerConnection
@@ -104,7 +105,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self._address = peer[0] if isinstance(peer, tuple) else ""
-        self._session.client_host = self._address
+        self._session.peer = Peer(self._address)
         state.opened.value += 1
         state.connections.add(self)
         state.by_address[self._address] += 1

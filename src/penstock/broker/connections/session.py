@@ -26,8 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from penstock.broker.connections.throttled import throttled
-from penstock.broker.context import (
+from penstock.broker.answers import (
     DEFECT,
     Answer,
     BrokenRequest,
@@ -36,8 +35,10 @@ from penstock.broker.context import (
     NoAnswer,
     WaitingAnswer,
 )
+from penstock.broker.connections.throttled import throttled
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.pacing.budget import MemoryBudget
+from penstock.broker.peer import UNKNOWN_PEER
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.wide_requests import WrittenAnswer
 from penstock.core.cancellation import Cancellation
@@ -118,11 +119,11 @@ class Session:
         "_requests",
         "_slots",
         "_write",
-        "client_host",
         "is_closed",
         "is_muted",
         "on_peer_error",
         "on_room",
+        "peer",
         "time",
         "wants_room",
     )
@@ -148,8 +149,8 @@ class Session:
         self._quotas = dispatcher.quotas
         self._client = Cancellation()
         """Cancelled with the connection, so that reads on threads end early."""
-        self.client_host = ""
-        """The address of the peer; the owner sets it when it knows it."""
+        self.peer = UNKNOWN_PEER
+        """The client; the owner sets it when it knows it."""
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
         self._encodings = 0
@@ -209,7 +210,7 @@ class Session:
         slot = _Slot(request, self._received_at)
         if self._quotas.is_active:
             slot.meter = self._metered(request)
-        answer = self._dispatcher.dispatch(request, self.client_host, slot.meter, self._client)
+        answer = self._dispatcher.dispatch(request, self.peer, slot.meter, self._client)
         if slot.meter is not None:
             slot.meter.end()
         self._slots.append(slot)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from penstock.broker.context import Answer, EncodedAnswer, NoAnswer
+from penstock.broker.answers import Answer, EncodedAnswer, NoAnswer
 
 _FLEXIBLE_PRODUCE_VERSION: Final = 9
 """Starting at this version an answer to Produce ends with a byte for the number of tagged

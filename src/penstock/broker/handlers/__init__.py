@@ -1,6 +1,6 @@
 """One module for each API; ApiVersions and the dispatcher read this table.
 
-Versions are Kafka 4.3's for the APIs that exist here. Produce is served from version 3 on and
+Versions are Kafka 4.3's for the APIs that exist here. Produce is served since version 3 and
 advertised from 0, as Kafka does: some librdkafka versions turn compression off otherwise
 (KAFKA-18659). Fetch 18 and ListOffsets 11 are Kafka 4.3's highest stable versions. The handlers
 that every client needs at once are imported; the others are named, and imported at their first

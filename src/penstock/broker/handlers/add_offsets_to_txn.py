@@ -6,8 +6,8 @@ It is the add of one partition, the one of `__consumer_offsets` that the group's
 from typing import Final
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of
-from penstock.core.errors import PenstockError
+from penstock.broker.coordinator_requests import required
+from penstock.core.errors import CoordinatorNotAvailableError, InvalidRequestError
 from penstock.core.types import OFFSETS_TOPIC
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.add_offsets_to_txn import (
@@ -33,10 +33,10 @@ async def handle(
     """Ask the coordinator of the transactional id to add the group's partition."""
     coordinators = context.services.coordinators
     if not request.transactional_id:
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+        raise InvalidRequestError("The transactional id is empty.")
     error = await coordinators.ensure_topic("group")
     if error is not None:
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        raise CoordinatorNotAvailableError("The topic of offsets cannot be created.") from error
     partition = coordinators.partition_of("group", request.group_id)
     add = AddPartitionsToTxnRequest(
         transactions=(
@@ -50,13 +50,18 @@ async def handle(
     )
     as_client = context._replace(api_version=CLIENT_ADD_VERSION)
     found = await coordinators.ask("transaction", request.transactional_id, add, as_client)
-    if isinstance(found, PenstockError):
-        return AddOffsetsToTxnResponse(error_code=code_of(found))
-    assert isinstance(found, AddPartitionsToTxnResponse)
-    code = found.results_by_transaction[0].topic_results[0].results_by_partition[0]
+    added = required(found, AddPartitionsToTxnResponse)
+    code = added.results_by_transaction[0].topic_results[0].results_by_partition[0]
     return AddOffsetsToTxnResponse(
         error_code=_for_old_clients(code.partition_error_code, context.api_version)
     )
+
+
+def refuse(
+    _request: AddOffsetsToTxnRequest, code: ErrorCode, _message: str
+) -> AddOffsetsToTxnResponse:
+    """The answer with an error code."""
+    return AddOffsetsToTxnResponse(error_code=code)
 
 
 def _for_old_clients(code: ErrorCode, version: int) -> ErrorCode:

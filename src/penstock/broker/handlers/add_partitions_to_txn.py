@@ -1,7 +1,8 @@
 """AddPartitionsToTxn: which partitions a transaction writes to.
 
-Clients send one transaction (to version 3); brokers send batches and may only verify (from 4 on).
-As in Kafka, one partition that does not exist keeps all of its transaction from being added.
+Clients send one transaction (up to version 3); brokers send batches and may only verify (since
+version 4). As in Kafka, one partition that does not exist keeps all of its transaction from being
+added.
 
 A wide request, of very many partitions or transactions, is handled in slices. A partition that it
 names more than once is answered once, so that a coordinator gets no more partitions than exist.
@@ -12,7 +13,8 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Final
 
-from penstock.broker.context import Answer, RequestContext
+from penstock.broker.answers import Answer
+from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.pieces import promise, settled

@@ -1,12 +1,11 @@
 """AlterClientQuotas: quotas of single entities are set and removed; they are in force at once."""
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.error_mapping import outcome_of
 from penstock.broker.pacing.slices import map_in_slices
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.quota_entities import QuotaEntity, entity_of
 from penstock.core.errors import InvalidRequestError, PenstockError
-from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -27,7 +26,9 @@ async def handle(
         times[change.entity] = times.get(change.entity, 0) + 1
     once = [change for change in asked if times[change.entity] == 1]
     outcomes: dict[object, PenstockError | None] = {
-        change.entity: InvalidRequestError(f"Ignoring duplicate entity {change.entity.told()}")
+        change.entity: InvalidRequestError(
+            f"Ignoring duplicate entity {change.entity.kafka_text()}"
+        )
         for change in asked
         if times[change.entity] > 1
     }
@@ -40,9 +41,10 @@ async def handle(
 
 def _entry(answered: tuple[QuotaEntity, PenstockError | None]) -> ResponseEntryData:
     entity, error = answered
+    outcome = outcome_of(error)
     return ResponseEntryData(
-        error_code=ErrorCode.NONE if error is None else code_of(error),
-        error_message=None if error is None else message_of(error),
+        error_code=outcome.code,
+        error_message=outcome.message,
         entity=tuple(
             ResponseEntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts
         ),

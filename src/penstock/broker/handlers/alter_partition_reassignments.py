@@ -4,7 +4,7 @@ With one broker this changes nothing. All other targets are refused with Kafka's
 """
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.error_mapping import outcome_of
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.topic_rules import check_replicas
 from penstock.core.errors import (
@@ -46,10 +46,11 @@ def handle(
 def _result(
     image: MetadataImage, topic: str, target: ReassignablePartition
 ) -> ReassignablePartitionResponse:
+    message: str | None = None
     try:
-        code, message = _check(image, topic, target), None
+        code = _check(image, topic, target)
     except PenstockError as error:
-        code, message = code_of(error), message_of(error)
+        code, message = outcome_of(error)
     return ReassignablePartitionResponse(
         partition_index=target.partition_index, error_code=code, error_message=message
     )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from penstock.broker.authorized_operations import GROUP_OPERATIONS
 from penstock.broker.context import RequestContext
-from penstock.broker.group_requests import ask_groups
+from penstock.broker.coordinator_requests import ask_groups
 from penstock.broker.pacing.slices import NextTurn
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_group_describe import (

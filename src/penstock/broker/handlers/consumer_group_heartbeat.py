@@ -1,7 +1,8 @@
 """ConsumerGroupHeartbeat: a member of a consumer group joins, stays and leaves (KIP-848)."""
 
-from penstock.broker.context import Answer, RequestContext
-from penstock.broker.group_requests import ask_group
+from penstock.broker.answers import Answer
+from penstock.broker.context import RequestContext
+from penstock.broker.coordinator_requests import ask_group
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_group_heartbeat import (

@@ -4,12 +4,11 @@ from collections import Counter
 from typing import Final
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.error_mapping import outcome_of
 from penstock.broker.mutations import Mutations
 from penstock.broker.pacing.slices import in_slices, map_in_slices
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import InvalidRequestError, PenstockError
-from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -57,9 +56,8 @@ def _wanted(topic: CreatePartitionsTopic) -> MorePartitions:
 
 
 def _result(answered: tuple[str, PenstockError | None]) -> CreatePartitionsTopicResult:
-    name, outcome = answered
-    if outcome is None:
-        return CreatePartitionsTopicResult(name=name, error_code=ErrorCode.NONE)
+    name, error = answered
+    outcome = outcome_of(error)
     return CreatePartitionsTopicResult(
-        name=name, error_code=code_of(outcome), error_message=message_of(outcome)
+        name=name, error_code=outcome.code, error_message=outcome.message
     )

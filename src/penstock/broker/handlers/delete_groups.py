@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from penstock.broker.context import RequestContext
-from penstock.broker.group_requests import ask_groups
+from penstock.broker.coordinator_requests import ask_groups
 from penstock.broker.pacing.slices import map_in_slices
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.delete_groups import (

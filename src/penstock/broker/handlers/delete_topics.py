@@ -5,7 +5,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.error_mapping import outcome_of
 from penstock.broker.mutations import Mutations
 from penstock.broker.pacing.slices import NextTurn, map_in_slices
 from penstock.cluster.image import MetadataImage
@@ -15,7 +15,6 @@ from penstock.core.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -51,13 +50,14 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     for state, outcome in zip(asked, found, strict=True):
         await turn.wait_if_due()
         error = deleted[outcome] if isinstance(outcome, UUID) else outcome
+        answered = outcome_of(error)
         topic = image.topic_by_id(outcome) if isinstance(outcome, UUID) else None
         results.append(
             DeletableTopicResult(
                 name=state.name if topic is None else topic.name,
                 topic_id=state.topic_id if topic is None else topic.id,
-                error_code=ErrorCode.NONE if error is None else code_of(error),
-                error_message=None if error is None else message_of(error),
+                error_code=answered.code,
+                error_message=answered.message,
             )
         )
     return DeleteTopicsResponse(responses=tuple(results))

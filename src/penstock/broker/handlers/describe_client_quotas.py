@@ -1,9 +1,7 @@
 """DescribeClientQuotas: the quotas of every entity that matches a filter."""
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of, message_of
 from penstock.cluster.quota_changes import FilterPart, find_quotas
-from penstock.core.errors import PenstockError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -17,17 +15,12 @@ from penstock.protocol.messages.describe_client_quotas import (
 def handle(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
-    """Return all matching entities, or the error of an invalid filter."""
+    """Return all matching entities."""
     parts = [
         FilterPart(component.entity_type, component.match_type, component.match)
         for component in request.components
     ]
-    try:
-        found = find_quotas(context.services.metadata.image, parts, strict=request.strict)
-    except PenstockError as error:
-        return DescribeClientQuotasResponse(
-            error_code=code_of(error), error_message=message_of(error), entries=None
-        )
+    found = find_quotas(context.services.metadata.image, parts, strict=request.strict)
     return DescribeClientQuotasResponse(
         error_code=ErrorCode.NONE,
         entries=tuple(
@@ -42,3 +35,10 @@ def handle(
             for entity, image in found
         ),
     )
+
+
+def refuse(
+    _request: DescribeClientQuotasRequest, code: ErrorCode, message: str
+) -> DescribeClientQuotasResponse:
+    """The answer without entities."""
+    return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)

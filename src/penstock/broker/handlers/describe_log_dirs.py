@@ -6,8 +6,9 @@ the disk are not counted.
 
 from collections.abc import Iterable
 
-from penstock.broker.context import LogDirectoryState, RequestContext
+from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
+from penstock.broker.ports import LogDirectoryState
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_log_dirs import (

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
-from penstock.broker.context import Answer, RequestContext
+from penstock.broker.answers import Answer
+from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError

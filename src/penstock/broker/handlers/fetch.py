@@ -20,14 +20,8 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from penstock.broker.context import (
-    CLOSE_CONNECTION,
-    DEFECT,
-    TOPIC_ID_VERSION,
-    Answer,
-    RequestContext,
-    WaitingAnswer,
-)
+from penstock.broker.answers import CLOSE_CONNECTION, DEFECT, Answer, WaitingAnswer
+from penstock.broker.context import TOPIC_ID_VERSION, RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.fetch_answers import Outcome, TopicAnswers
 from penstock.broker.fetch_sessions import FetchPlan, SessionPartition, requested

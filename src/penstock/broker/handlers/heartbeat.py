@@ -4,8 +4,9 @@ While the coordinator loads, every member gets a success, as in Kafka: the state
 error would only make it rejoin.
 """
 
-from penstock.broker.context import Answer, RequestContext
-from penstock.broker.group_requests import ask_group
+from penstock.broker.answers import Answer
+from penstock.broker.context import RequestContext
+from penstock.broker.coordinator_requests import ask_group
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -2,10 +2,9 @@
 
 from penstock.broker.config_changes import AskedChange, Edit, change_configs
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.error_mapping import outcome_of
 from penstock.broker.pacing.slices import map_in_slices
 from penstock.core.errors import PenstockError
-from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -38,10 +37,11 @@ def _asked(resource: AlterConfigsResource) -> AskedChange:
 
 
 def _response(answered: tuple[AskedChange, PenstockError | None]) -> AlterConfigsResourceResponse:
-    one, outcome = answered
+    one, error = answered
+    outcome = outcome_of(error)
     return AlterConfigsResourceResponse(
-        error_code=ErrorCode.NONE if outcome is None else code_of(outcome),
-        error_message=None if outcome is None else message_of(outcome),
+        error_code=outcome.code,
+        error_message=outcome.message,
         resource_type=one.resource_type,
         resource_name=one.resource_name,
     )

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of
-from penstock.core.errors import PenstockError
+from penstock.broker.coordinator_requests import required
+from penstock.core.errors import InvalidRequestError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -24,15 +24,13 @@ FENCED_VERSION: Final = 4
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     """Return an unused producer id, or a transactional id's next epoch."""
     if (request.producer_id < 0) != (request.producer_epoch < 0):
-        return _refused(ErrorCode.INVALID_REQUEST)
+        raise InvalidRequestError("A producer id without an epoch, or an epoch without one.")
     if request.transactional_id is not None:
         return await _of_coordinator(request.transactional_id, request, context)
-    try:
-        producer_id = await context.services.producer_ids.next_id()
-    except PenstockError as error:
-        return _refused(code_of(error))
     return InitProducerIdResponse(
-        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0
+        error_code=ErrorCode.NONE,
+        producer_id=await context.services.producer_ids.next_id(),
+        producer_epoch=0,
     )
 
 
@@ -40,17 +38,18 @@ async def _of_coordinator(
     transactional_id: str, request: InitProducerIdRequest, context: RequestContext
 ) -> InitProducerIdResponse:
     if not transactional_id:
-        return _refused(ErrorCode.INVALID_REQUEST)
+        raise InvalidRequestError("The transactional id is empty.")
     coordinators = context.services.coordinators
-    answer = await coordinators.ask("transaction", transactional_id, request, context)
-    if isinstance(answer, PenstockError):
-        return _refused(code_of(answer))
-    assert isinstance(answer, InitProducerIdResponse)
+    found = await coordinators.ask("transaction", transactional_id, request, context)
+    answer = required(found, InitProducerIdResponse)
     is_fenced = answer.error_code is ErrorCode.PRODUCER_FENCED
     if is_fenced and context.api_version < FENCED_VERSION:
         return replace(answer, error_code=ErrorCode.INVALID_PRODUCER_EPOCH)
     return answer
 
 
-def _refused(code: ErrorCode) -> InitProducerIdResponse:
+def refuse(
+    _request: InitProducerIdRequest, code: ErrorCode, _message: str
+) -> InitProducerIdResponse:
+    """The answer without a producer id."""
     return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

@@ -7,8 +7,9 @@ answer an error: a list that may lack groups would be wrong.
 import asyncio
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of
-from penstock.core.errors import NotCoordinatorError, PenstockError
+from penstock.broker.coordinator_requests import required
+from penstock.core.errors import NotCoordinatorError
+from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.list_groups import (
     ListedGroup,
     ListGroupsRequest,
@@ -27,10 +28,11 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> ListGro
     )
     groups: list[ListedGroup] = []
     for result in results:
-        if isinstance(result, NotCoordinatorError):
-            continue
-        if isinstance(result, PenstockError):
-            return ListGroupsResponse(error_code=code_of(result), groups=())
-        assert isinstance(result, ListGroupsResponse)
-        groups += result.groups
+        if not isinstance(result, NotCoordinatorError):
+            groups += required(result, ListGroupsResponse).groups
     return ListGroupsResponse(groups=tuple(groups))
+
+
+def refuse(_request: ListGroupsRequest, code: ErrorCode, _message: str) -> ListGroupsResponse:
+    """The answer without groups."""
+    return ListGroupsResponse(error_code=code, groups=())

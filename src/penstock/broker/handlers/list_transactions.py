@@ -3,9 +3,9 @@
 import asyncio
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of
+from penstock.broker.coordinator_requests import required
 from penstock.coordinator.transactions.listing import listed
-from penstock.core.errors import NotCoordinatorError, PenstockError
+from penstock.core.errors import NotCoordinatorError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -28,12 +28,10 @@ async def handle(
     # Errors of the filters themselves are known without any coordinator.
     whole = listed(request, {}, 0)
     found: list[TransactionState] = []
-    for answer in answers:
-        if isinstance(answer, NotCoordinatorError):
+    for result in answers:
+        if isinstance(result, NotCoordinatorError):
             continue
-        if isinstance(answer, PenstockError):
-            return ListTransactionsResponse(error_code=code_of(answer), transaction_states=())
-        assert isinstance(answer, ListTransactionsResponse)
+        answer = required(result, ListTransactionsResponse)
         if answer.error_code is not ErrorCode.NONE:
             return answer
         found.extend(answer.transaction_states)
@@ -42,3 +40,10 @@ async def handle(
         unknown_state_filters=whole.unknown_state_filters,
         transaction_states=tuple(found),
     )
+
+
+def refuse(
+    _request: ListTransactionsRequest, code: ErrorCode, _message: str
+) -> ListTransactionsResponse:
+    """The answer without transactions."""
+    return ListTransactionsResponse(error_code=code, transaction_states=())

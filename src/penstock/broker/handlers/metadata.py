@@ -1,7 +1,7 @@
 """Metadata: brokers, topics, partitions and their leaders; creates missing topics on request.
 
 A topic that is created here is served when the answer is sent, so the client need not retry. In
-version 0 an empty list means all topics; from version 1 on that is null, and empty means none.
+version 0 an empty list means all topics; since version 1 that is null, and empty means none.
 """
 
 from collections.abc import Sequence

@@ -10,8 +10,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from penstock.broker.context import Answer, RequestContext
-from penstock.broker.group_requests import ask_group
+from penstock.broker.answers import Answer
+from penstock.broker.context import RequestContext
+from penstock.broker.coordinator_requests import ask_group
 from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces, promise, settled
 from penstock.cluster.image import MetadataImage, TopicImage

@@ -1,6 +1,6 @@
 """OffsetFetch: the committed offsets of groups; starting at version 8 for several groups at once.
 
-Each group is asked for by itself, in the form of version 8 and later. From version 10 on topics are
+Each group is asked for by itself, in the form of version 8 and later. Since version 10 topics are
 named by their id; offsets of topics that do not exist cannot be fetched then.
 
 An answer has each group, topic and partition once: an offset carries up to 4 KiB of its client's
@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.broker.context import RequestContext
-from penstock.broker.group_requests import ask_groups
+from penstock.broker.coordinator_requests import ask_groups
 from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn
 from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces
 from penstock.cluster.image import MetadataImage

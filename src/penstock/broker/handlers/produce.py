@@ -18,15 +18,14 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from penstock.broker.context import (
+from penstock.broker.answers import (
     CLOSE_CONNECTION,
     NO_ANSWER,
     Answer,
-    BrokerServices,
     EncodedAnswer,
-    RequestContext,
     WaitingAnswer,
 )
+from penstock.broker.context import BrokerServices, RequestContext
 from penstock.broker.producing.produce_answers import TopicResults, refused, response
 from penstock.broker.producing.produce_run import ProduceRun, append_checked, topic_name
 from penstock.broker.producing.transaction_check import TransactionCheck

@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from penstock.broker.context import Answer, RequestContext
-from penstock.broker.group_requests import ask_group
+from penstock.broker.answers import Answer
+from penstock.broker.context import RequestContext
+from penstock.broker.coordinator_requests import ask_group
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse

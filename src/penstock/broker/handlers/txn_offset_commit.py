@@ -1,8 +1,8 @@
 """TxnOffsetCommit: offsets that count when the producer's transaction commits.
 
-The transaction's coordinator is asked first (KIP-890): to version 4 whether the transaction has the
-group's partition, from 5 on to add it. Then the group's coordinator stores the offsets. Partitions
-that do not exist are refused one by one; the others are committed.
+The transaction's coordinator is asked first (KIP-890): up to version 4 whether the transaction has
+the group's partition, since version 5 to add it. Then the group's coordinator stores the offsets.
+Partitions that do not exist are refused one by one; the others are committed.
 """
 
 from dataclasses import replace

@@ -8,7 +8,8 @@ between brokers; a cluster without security lets every client use it, as Kafka d
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.broker.context import Answer, RequestContext
+from penstock.broker.answers import Answer
+from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.pieces import promise, settled

@@ -23,16 +23,8 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from penstock.broker.context import (
-    DEFECT,
-    TOPIC_ID_VERSION,
-    Answer,
-    BrokerServices,
-    HoldingAnswer,
-    RequestContext,
-    Waiter,
-    WaitingAnswer,
-)
+from penstock.broker.answers import DEFECT, Answer, HoldingAnswer, Waiter, WaitingAnswer
+from penstock.broker.context import TOPIC_ID_VERSION, BrokerServices, RequestContext
 from penstock.broker.producing.produce_answers import TopicResults, refused
 from penstock.broker.producing.transaction_check import TransactionCheck
 from penstock.broker.producing.transactional_produce import unverified

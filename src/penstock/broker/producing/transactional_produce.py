@@ -11,14 +11,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from penstock.broker.context import (
-    DEFECT,
-    Answer,
-    HoldingAnswer,
-    RequestContext,
-    Waiter,
-    WaitingAnswer,
-)
+from penstock.broker.answers import DEFECT, Answer, HoldingAnswer, Waiter, WaitingAnswer
+from penstock.broker.context import RequestContext
 from penstock.broker.producing.transaction_check import Claim, TransactionCheck
 from penstock.broker.quotas.meter import metered
 from penstock.core.deferred import Deferred

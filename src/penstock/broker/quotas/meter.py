@@ -148,7 +148,7 @@ def _short(client_id: str) -> str:
 
 
 class MeteredWork:
-    """A coroutine whose steps are metered; what it waits for is not."""
+    """A coroutine whose steps are metered; its waits are not."""
 
     __slots__ = ("_meter", "_work")
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Final
 
+from penstock.broker.peer import ANONYMOUS
 from penstock.broker.quotas.ledger import Ledger
 from penstock.broker.quotas.limit_table import LimitTable
 from penstock.broker.quotas.rates import SampledRate, TokenBucket, Windows
@@ -31,9 +32,6 @@ from penstock.cluster.quota_entities import (
 from penstock.cluster.quota_entities import CLIENT_QUOTAS as CLIENT_KINDS
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.metrics import Family, Registry, Row
-
-ANONYMOUS: Final = "ANONYMOUS"
-"""The user of every connection: there is no authentication yet."""
 
 _PERCENT_OF_A_SECOND: Final = 100.0
 _NO_LIMIT_BYTES: Final = 2**31 - 1
@@ -221,10 +219,12 @@ class Quotas:
 
         labels = ("quota",)
         metrics.family(
-            "throttled_total", Family("Requests and connections told to wait.", labels, counts)
+            "throttled_total",
+            Family("Requests and connections that were throttled.", labels, counts),
         )
         metrics.family(
-            "throttle_seconds_total", Family("Time clients were told to wait.", labels, seconds)
+            "throttle_seconds_total",
+            Family("Sum of the throttle times of clients.", labels, seconds),
         )
         metrics.gauge(
             "quota_entities", "Users, client ids and addresses with quotas.", self._count_entities

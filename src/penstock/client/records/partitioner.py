@@ -1,7 +1,7 @@
 """The partition of a record by Kafka's own rule, so keys land where Java puts them (pure).
 
-A key goes to `murmur2(key) & 0x7fffffff % partitions`. The hash is the 32-bit MurmurHash2 with the
-seed of Kafka's Java client; librdkafka calls this partitioner `murmur2`. Records without a key
+A key goes to `(murmur2(key) & 0x7fffffff) % partitions`. The hash is the 32-bit MurmurHash2 with
+the seed of Kafka's Java client; librdkafka calls this partitioner `murmur2`. Records without a key
 change the partition batch by batch, not record by record, because larger batches cost less.
 """
 

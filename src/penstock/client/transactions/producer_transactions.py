@@ -102,7 +102,9 @@ class ProducerTransactions:
             return None
         coordinator = self._coordinators.find(name)
         if self._cluster.clock.monotonic() - looked_at_seconds > LOOK_SECONDS_MAX:
-            raise AnswerLostError(f"what is open under {name} was told too late to act on it")
+            raise AnswerLostError(
+                f"the state of the transactional id {name} arrived too late to act on it"
+            )
         try:
             identity = self._cluster.at(coordinator.address, _init(name, timeout_ms))
         except ClientError:

@@ -102,7 +102,7 @@ _OTHERS: Final = (
         "advertised.listeners",
         _LIST,
         _advertised,
-        "Where clients are told to connect, if that is another address than it listens on.",
+        "The address that clients connect to, if it is not the listener's address.",
     ),
     _Row(
         "broker.heartbeat.interval.ms",
@@ -141,7 +141,7 @@ _OTHERS: Final = (
         "group.consumer.assignors",
         _LIST,
         lambda _: "uniform,range",
-        "How partitions can be assigned to members; the first is taken when nobody says.",
+        "The supported assignors; the first is the default.",
     ),
     _Row(
         "group.coordinator.rebalance.protocols",

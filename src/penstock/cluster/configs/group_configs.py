@@ -62,7 +62,7 @@ GROUP_CONFIGS: Final[Mapping[str, TopicConfig]] = {
             HEARTBEAT_INTERVAL,
             5_000,
             1,
-            "Time between two heartbeats that members of the group are told, in milliseconds.",
+            "Time between two heartbeats of a member of the group, in milliseconds.",
         ),
         _row(
             ASSIGNMENT_INTERVAL,

@@ -361,7 +361,7 @@ _REPLICATION_AND_TIERING: Final = (
         _BOOLEAN,
         "false",
         None,
-        "Whether no more segments go to the object store, while those there are still read.",
+        "Whether copying to the object store is stopped, while existing segments there are read.",
         honoured=False,
     ),
     _row(

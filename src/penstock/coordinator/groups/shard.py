@@ -145,7 +145,7 @@ class GroupShard:
             or self._deletion.timer_fired(key, reaction)
             or self._consumer.timer_fired(key, reaction)
         )
-        assert known, f"nobody set the timer {key}"
+        assert known, f"the timer {key} was never set"
         return reaction.outcome()
 
     def effect_done(

@@ -162,7 +162,7 @@ class TransactionShard:
     def replay(self, record: StoredRecord, producer: Producer | None, offset: int) -> None:
         """Store the value of the record."""
         del offset
-        assert producer is None, "nobody writes transaction state inside a transaction"
+        assert producer is None, "transaction state is never written inside a transaction"
         assert isinstance(record.key, TransactionLogKey), record
         transactional_id = record.key.transactional_id
         if record.value is None:

@@ -20,8 +20,8 @@ class AdminSettings(Section):
         str,
         Field(
             min_length=1,
-            description="Address to listen on. Whoever can connect may administer the broker: "
-            "there is no authentication yet.",
+            description="Address to listen on. Every client that can connect may administer the "
+            "broker: there is no authentication yet.",
         ),
     ] = "127.0.0.1"
     port: Annotated[

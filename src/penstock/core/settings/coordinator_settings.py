@@ -158,7 +158,7 @@ class GroupsSettings(Section):
         Field(
             ge=1,
             le=2**31 - 1,
-            description="Time between two heartbeats that members of consumer groups are told.",
+            description="Time between two heartbeats of a member of a consumer group.",
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "group.consumer.heartbeat.interval.ms",

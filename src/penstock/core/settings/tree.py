@@ -36,7 +36,7 @@ class NodeSettings(Section):
         str,
         Field(
             min_length=1,
-            description="Directory of the log and of the metadata; made when it is missing.",
+            description="Directory of the log and of the metadata; created if it does not exist.",
             json_schema_extra={"kafka": "log.dirs"},
         ),
     ] = "penstock-data"
@@ -82,7 +82,7 @@ class ListenerSettings(Section):
         str | None,
         Field(
             min_length=1,
-            description="Name or address that clients are told to connect to; unset: `host`.",
+            description="Name or address that clients connect to; unset: `host`.",
             json_schema_extra={"kafka": "advertised.listeners"},
         ),
     ] = None
@@ -91,7 +91,7 @@ class ListenerSettings(Section):
         Field(
             ge=1,
             le=65_535,
-            description="Port that clients are told to connect to; unset: the port listened on.",
+            description="Port that clients connect to; unset: the port of the listener.",
             json_schema_extra={"kafka": "advertised.listeners"},
         ),
     ] = None

@@ -7,11 +7,13 @@ deleted.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from penstock.cluster.configs.described_configs import BrokerLayers
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.service import MetadataService
 from penstock.core.errors import PenstockError
+from penstock.node.administration.each_change import change_each
 from penstock.node.administration.topic_administration import Topics
 from penstock.node.given_layers import GivenLayers
 
@@ -37,16 +39,14 @@ class Brokers:
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """Return one outcome for each change; when the call returns, the logs follow."""
-        outcomes: list[PenstockError | None] = []
-        for change in changes:
-            try:
-                await self._metadata.change_broker_settings(
-                    change, self._given.layers_in, validate_only=validate_only
-                )
-            except PenstockError as error:
-                outcomes.append(error)
-            else:
-                outcomes.append(None)
+        outcomes = await change_each(
+            changes,
+            partial(
+                self._metadata.change_broker_settings,
+                layers=self._given.layers_in,
+                validate_only=validate_only,
+            ),
+        )
         if not validate_only:
             await self.follow()
         return outcomes

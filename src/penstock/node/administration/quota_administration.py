@@ -5,9 +5,8 @@ the same way, and existing quotas are loaded when this broker starts. `broker.qu
 counting.
 """
 
-import asyncio
 from collections.abc import Sequence
-from typing import Final
+from functools import partial
 
 from penstock.broker.quotas.quotas import Quotas
 from penstock.cluster.changes import Change, QuotasChanged
@@ -15,9 +14,7 @@ from penstock.cluster.image import MetadataImage
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.service import MetadataService
 from penstock.core.errors import PenstockError
-
-CHANGES_AT_ONCE: Final = 50
-"""Changes handled before other connections get a turn: rejected changes never wait."""
+from penstock.node.administration.each_change import change_each
 
 
 class QuotaChanges:
@@ -34,17 +31,9 @@ class QuotaChanges:
         self, changes: Sequence[QuotaChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """Return one outcome for each entity; when the call returns, its quotas are in force."""
-        outcomes: list[PenstockError | None] = []
-        for number, change in enumerate(changes, 1):
-            if number % CHANGES_AT_ONCE == 0:
-                await asyncio.sleep(0)
-            try:
-                await self._metadata.change_quotas(change, validate_only=validate_only)
-            except PenstockError as error:
-                outcomes.append(error)
-            else:
-                outcomes.append(None)
-        return outcomes
+        return await change_each(
+            changes, partial(self._metadata.change_quotas, validate_only=validate_only)
+        )
 
     def _follow(
         self,

@@ -11,7 +11,6 @@ start sets aside.
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final
 from uuid import UUID
 
 from penstock.cluster.configs.setting_changes import SettingsChange
@@ -20,13 +19,11 @@ from penstock.cluster.image import TopicImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import PenstockError, StorageError
+from penstock.node.administration.each_change import CHANGES_AT_ONCE, change_each
 from penstock.replication.hosting import Hosting
 
 logger = logging.getLogger(__name__)
 
-CHANGES_AT_ONCE: Final = 20
-"""Changes of settings handled before other connections get a turn: about 5 ms of work. Rejected
-changes never wait, and one request may name twenty thousand topics."""
 ROOM_SECONDS = 1.0
 """Time between two attempts to create a log after a lack of disk space."""
 
@@ -88,43 +85,28 @@ class Topics:
         it to every request for that partition. Without disk space, the log is created when there is
         space; after any other error, at the next start at the latest.
         """
-        outcomes: list[PenstockError | None] = []
+
+        async def add(one: MorePartitions) -> None:
+            topic = await self._metadata.create_partitions(one, validate_only=validate_only)
+            failure = None if validate_only else await self._hosting.host(topic)
+            if failure is not None:
+                logger.error("a new partition of %s is not served: %s", topic.name, failure)
+
         async with self._one_at_a_time:
-            for number, one in enumerate(wanted, 1):
-                if number % CHANGES_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-                try:
-                    topic = await self._metadata.create_partitions(one, validate_only=validate_only)
-                except PenstockError as error:
-                    outcomes.append(error)
-                    continue
-                if not validate_only:
-                    failure = await self._hosting.host(topic)
-                    if failure is not None:
-                        logger.error("a new partition of %s is not served: %s", topic.name, failure)
-                outcomes.append(None)
-        return outcomes
+            return await change_each(wanted, add)
 
     async def change_settings(
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """Return one outcome for each topic; when the call returns, its logs use the settings."""
-        outcomes: list[PenstockError | None] = []
+
+        async def change(one: SettingsChange) -> None:
+            topic = await self._metadata.change_settings(one, validate_only=validate_only)
+            if not validate_only:
+                self._hosting.follow_settings(topic)
+
         async with self._one_at_a_time:
-            for number, change in enumerate(changes, 1):
-                if number % CHANGES_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-                try:
-                    topic = await self._metadata.change_settings(
-                        change, validate_only=validate_only
-                    )
-                except PenstockError as error:
-                    outcomes.append(error)
-                    continue
-                if not validate_only:
-                    self._hosting.follow_settings(topic)
-                outcomes.append(None)
-        return outcomes
+            return await change_each(changes, change)
 
     async def follow_defaults(self) -> None:
         """Apply the present defaults to every topic without its own value."""

@@ -37,7 +37,7 @@ class NoEffects:
 
     async def perform(self, effect: object) -> object:
         """Never called: a group shard has no effects."""
-        raise AssertionError(f"nobody carries out {effect!r}")
+        raise AssertionError(f"unknown effect {effect!r}")
 
 
 class ImageGroupTimes:

@@ -1,4 +1,4 @@
-"""`broker.context.Coordinators`: finds the shard of a key, and creates the internal topics.
+"""`broker.ports.Coordinators`: finds the shard of a key, and creates the internal topics.
 
 An internal topic and its shards are created when the first client requests a coordinator; a start
 loads existing shards in the background. Guarantees:
@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from penstock.broker.context import ProducerIds, RequestContext
+from penstock.broker.ports import Asker, ProducerIds
 from penstock.cluster.changes import Change
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.service import MetadataService
@@ -95,7 +95,7 @@ class OwnTasks:
 
 
 class NodeCoordinators:
-    """`broker.context.Coordinators` on this node."""
+    """`broker.ports.Coordinators` on this node."""
 
     def __init__(
         self,
@@ -238,14 +238,12 @@ class NodeCoordinators:
             count = self._kind(kind).new_topic.partition_count
         return key_partition(key, count)
 
-    def submit(
-        self, kind: CoordinatorKind, key: str, request: Message, context: RequestContext
-    ) -> Answer:
+    def submit(self, kind: CoordinatorKind, key: str, request: Message, asker: Asker) -> Answer:
         """Send a request to the shard of a key."""
-        return self.submit_to(kind, self.partition_of(kind, key), request, context)
+        return self.submit_to(kind, self.partition_of(kind, key), request, asker)
 
     def submit_to(
-        self, kind: CoordinatorKind, partition: int, request: Message, context: RequestContext
+        self, kind: CoordinatorKind, partition: int, request: Message, asker: Asker
     ) -> Answer:
         """Send a request to the shard of a partition."""
         runtime = self._open(kind, partition)
@@ -254,22 +252,20 @@ class NodeCoordinators:
             answer.set(NotCoordinatorError(f"{TOPICS[kind]}-{partition} is not on this broker"))
             return answer
         # Kafka shows an address as Java does, with a slash in front.
-        asked = Asked(
-            request, context.api_version, context.client_id or "", f"/{context.client_host}"
-        )
+        asked = Asked(request, asker.api_version, asker.client_id or "", f"/{asker.peer.address}")
         return runtime.ask(partition, asked)
 
     async def ask(
-        self, kind: CoordinatorKind, key: str, request: Message, context: RequestContext
+        self, kind: CoordinatorKind, key: str, request: Message, asker: Asker
     ) -> Message | PenstockError:
         """Send a request to the shard of a key."""
-        return await self._result(self.submit(kind, key, request, context))
+        return await self._result(self.submit(kind, key, request, asker))
 
     async def ask_partition(
-        self, kind: CoordinatorKind, partition: int, request: Message, context: RequestContext
+        self, kind: CoordinatorKind, partition: int, request: Message, asker: Asker
     ) -> Message | PenstockError:
         """Send a request to the shard of a partition."""
-        return await self._result(self.submit_to(kind, partition, request, context))
+        return await self._result(self.submit_to(kind, partition, request, asker))
 
     async def _result(self, answer: Answer) -> Message | PenstockError:
         future: asyncio.Future[Message | PenstockError] = self._loop.create_future()

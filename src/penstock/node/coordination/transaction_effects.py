@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from penstock.broker.context import ProducerIds
+from penstock.broker.ports import ProducerIds
 from penstock.cluster.image import MetadataImage
 from penstock.coordinator.transactions.effects import NextProducerId, WriteMarkers
 from penstock.core.clock import Clock
@@ -66,7 +66,7 @@ class TransactionEffects:
             case WriteMarkers():
                 await self._write_markers(effect)
                 return None
-        raise AssertionError(f"nobody carries out {effect!r}")
+        raise AssertionError(f"unknown effect {effect!r}")
 
     async def _write_markers(self, effect: WriteMarkers) -> None:
         end = TransactionEnd(

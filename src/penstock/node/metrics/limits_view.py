@@ -83,10 +83,10 @@ class LimitsView:
         def refused() -> list[Row]:
             return [Row((row.name,), row.refused) for row in self.rows() if row.refused is not None]
 
-        told = "Refused, dropped or made to wait for a limit."
-        metrics.family("limit_used", Family("What is used of a limit.", LABELS, used))
-        metrics.family("limit_max", Family("Where a limit is.", LABELS, most))
-        metrics.family("limit_refusals_total", Family(told, LABELS, refused))
+        refusals = "Requests and connections that were refused, dropped or delayed by a limit."
+        metrics.family("limit_used", Family("Current use of a limit.", LABELS, used))
+        metrics.family("limit_max", Family("The value of a limit.", LABELS, most))
+        metrics.family("limit_refusals_total", Family(refusals, LABELS, refused))
 
 
 def refused_batches_family(refused: RefusedBatches) -> Family:

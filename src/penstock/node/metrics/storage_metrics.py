@@ -21,13 +21,13 @@ _TOPIC_COLUMNS: Final = (
 )
 _DISK_COLUMNS: Final = (
     ("disk_total_bytes", "Size of the disk that a data directory is on."),
-    ("disk_free_bytes", "Room on the disk that a data directory is on."),
-    ("disk_used_bytes", "What is used of that disk, by others too."),
-    ("disk_full", "Whether produce is refused for want of room: 1 is yes."),
+    ("disk_free_bytes", "Free space on the disk of a data directory."),
+    ("disk_used_bytes", "Used space on that disk, including files of other programs."),
+    ("disk_full", "Whether produce is refused because the disk is full: 1 is yes."),
 )
 _DIRECTORY_COLUMNS: Final = (
     ("data_directory_offline", "Whether a write or sync failed: 1 is yes, until a restart."),
-    ("flushed_bytes_total", "Bytes of batches that a sync made durable."),
+    ("flushed_bytes_total", "Bytes of batches that were synced to the disk."),
 )
 
 

@@ -13,8 +13,8 @@ from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.declared_topics import (
     ExistingTopic,
     TopicsPlan,
+    plan_lines,
     plan_topics,
-    told,
 )
 from penstock.cluster.service import MetadataService
 from penstock.cluster.values import SetByFile
@@ -52,7 +52,7 @@ class DeclaredTopics:
         if not declared and not before:
             return []
         plan = plan_topics(declared, self._existing(declared), before)
-        for line in told(plan):
+        for line in plan_lines(plan):
             logger.info("declared topics: %s", line)
         await self._note_ahead(declared, plan, before)
         failures = await self._carry_out(plan)
@@ -80,7 +80,7 @@ class DeclaredTopics:
             ),
         ]
         return {
-            name: f"the declared topic {name!r} could not be made so: {outcome}"
+            name: f"the declared topic {name!r} could not be created or changed: {outcome}"
             for name, outcome in asked
             if isinstance(outcome, PenstockError)
         }

@@ -153,8 +153,8 @@ class SettingsReload:
         for one in changed:
             if values[one.key] != one.after:
                 logger.warning(
-                    "settings: %s = %s is given and %s is in force: `penstock config explain %s "
-                    "--bootstrap-server HOST:PORT` tells why",
+                    "settings: %s = %s is given and %s is in force; see the reason with "
+                    "`penstock config explain %s --bootstrap-server HOST:PORT`",
                     one.key,
                     one.after,
                     values[one.key],

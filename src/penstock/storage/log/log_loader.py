@@ -191,7 +191,7 @@ def _open_segments(
     names: list[str],
     log_start_offset: int,
 ) -> list[Segment]:
-    """The segments, without those that lie wholly below the log's start."""
+    """The segments, without segments that lie wholly below the log's start."""
     bases = sorted(
         int(name.removesuffix(LOG_SUFFIX))
         for name in names

@@ -6,7 +6,7 @@ Guarantees:
 - `durable_offset` moves only when everything below it is on the disk (in flush mode `always`),
   names and leader epochs included. The high watermark never passes it.
 - An append is atomic: a failed one leaves no bytes, no producer state, no epoch.
-- A read returns whole batches, only those that end below the limit it was given.
+- A read returns whole batches that end below the given limit.
 
 Three offsets, always `log_start_offset <= durable_offset <= end_offset`, and `synced_offset`, up to
 which data is synced in any flush mode; it becomes the recovery point.
@@ -340,7 +340,7 @@ class PartitionLog:
         return base_offset if 0 <= base_offset < offset else offset
 
     def truncate_to(self, offset: int) -> None:
-        """Remove everything from `offset` on, where a batch begins, durably. Blocks.
+        """Remove all batches starting at `offset`, durably. A batch begins there. Blocks.
 
         `LogManager.truncate_log` lowers the checkpointed recovery point first, or a crash in here
         would look like damage.

@@ -49,7 +49,7 @@ def make_room(segment: Segment, size: int, size_max: int) -> None:
 
 
 def find_room(segment: Segment, position: int) -> bool:
-    """Whether an opened segment has only room from `position` on; then sets its `size` to it.
+    """Whether an opened segment has only room after `position`; then sets its `size` to it.
 
     Room is zeros, ends with a block and is no longer than one step; other zeros are not ours.
     """

@@ -389,7 +389,7 @@ class Segment:
         return self._start_for(self.base_offset + entry.relative_offset, nowait=False)
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from `position` on, read in chunks."""
+        """Position and header of each batch, starting at `position`, read in chunks."""
         while self.size - position >= HEADER_BYTES:
             chunk = self.read(
                 position, min(RECOVERY_CHUNK_BYTES, self.size - position), nowait=False

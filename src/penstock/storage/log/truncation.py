@@ -11,7 +11,7 @@ from penstock.storage.log.segment import Segment
 def cut_segments(
     filesystem: FileSystem, directory: str, segments: list[Segment], offset: int
 ) -> list[Segment]:
-    """Remove all batches from `offset` on, where a batch begins; return the remaining segments."""
+    """Remove all batches starting at `offset`; return the remaining segments."""
     keep = [segment for segment in segments if segment.base_offset < offset] or segments[:1]
     for segment in reversed(segments[len(keep) :]):
         segment.remove()

@@ -1,7 +1,7 @@
 """`Rebalances`: moves a classic group from one generation to the next, and answers its members.
 
     Empty ──join──► PreparingRebalance ──all rejoined, or time is up──► CompletingRebalance
-      ▲                 ▲    │ nobody is left                                │ leader's assignment
+      ▲                 ▲    │ no member left                                │ leader's assignment
       └─────────────────┼────┘                                               ▼
                         └───────── join, leave, death of a member ──────── Stable
 

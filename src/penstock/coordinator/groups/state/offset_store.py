@@ -1,4 +1,4 @@
-"""`OffsetStore`: committed offsets and those that wait for the end of a transaction.
+"""`OffsetStore`: committed offsets, and offsets that wait for the end of a transaction.
 
 Replicated state: `replay` and `replay_marker` are the only ways to change it. Rules:
 

@@ -1,7 +1,7 @@
-"""How handlers of group APIs ask a shard: one deferred answer, or many at once.
+"""How handlers ask a shard of a coordinator: one deferred answer, or many at once.
 
-A shard's answer passes through; a refusal becomes the answer that the handler builds from the code.
-Nothing here knows an API.
+A shard's answer passes through; a refusal becomes the answer that the handler builds from the code,
+or is raised. Nothing here knows an API.
 """
 
 import asyncio
@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TypeVar
 
-from penstock.broker.context import DEFECT, Answer, RequestContext
+from penstock.broker.answers import DEFECT, Answer
+from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn
 from penstock.core.deferred import Deferred
@@ -43,7 +44,7 @@ def ask_group(
                 final = result if finish is None else finish(result)
         except Exception:
             # The coordinator must continue even if this answer fails.
-            logger.exception("an answer of a coordinator could not be made")
+            logger.exception("the answer of a coordinator could not be converted")
             final = DEFECT
         answer.set(final)
 
@@ -73,7 +74,15 @@ async def ask_groups(
 def _checked(
     result: Message | PenstockError, response_class: type[Response]
 ) -> Response | ErrorCode:
+    # Not raised: a request may name thousands of groups.
+    return (
+        code_of(result) if isinstance(result, PenstockError) else required(result, response_class)
+    )
+
+
+def required(result: Message | PenstockError, response_class: type[Response]) -> Response:
+    """Return a shard's answer; raise its refusal, which then ends the whole request."""
     if isinstance(result, PenstockError):
-        return code_of(result)
+        raise result.again()
     assert isinstance(result, response_class)
     return result
