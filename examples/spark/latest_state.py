@@ -45,8 +45,8 @@ changes = [
 def upsert(batch: DataFrame, batch_id: int) -> None:
     """Write the last change of each key; a change that is older than the row does nothing.
 
-    All changes of a key are in one partition, so the offset tells which is the last. Spark may
-    give a batch twice, after a crash; the second time changes nothing.
+    All changes of a key are in one partition, so the last change has the highest offset. Spark may
+    repeat a batch after a crash; the second time changes nothing.
     """
     last = batch.groupBy("id").agg(f.max_by(f.struct("offset", "change"), "offset").alias("last"))
     rows = last.select("id", "last.offset", "last.change.op", "last.change.after.*").collect()

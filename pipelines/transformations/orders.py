@@ -6,12 +6,12 @@
                                                  └─ clean_orders (topic orders-clean)
     orders (topic) ─ order_totals
 
-Source and sink are `format("penstock")`, for Penstock and Apache Kafka. What is read and written is
-declared; when it runs is the business of `spark-pipelines run`.
+Source and sink are `format("penstock")`, for Penstock and Apache Kafka. This file declares inputs
+and outputs; `spark-pipelines run` decides when they run.
 
-Tables read views and not one another: Spark 4.2 forgets that a table waits for another one as soon
-as both exist (SPARK-57352), and what is new would arrive one run late. So each flow reads the topic
-and keeps its own place in it.
+Tables read views and not one another: Spark 4.2 ignores that a table depends on another one as soon
+as both exist (SPARK-57352), and new records would arrive one run late. So each flow reads the topic
+and keeps its own position in it.
 """
 
 from pyspark import pipelines as dp
@@ -28,7 +28,7 @@ PLACE = ("topic", "partition", "offset", "timestamp")
 
 @dp.temporary_view
 def incoming() -> DataFrame:
-    """Every record, and where it came from."""
+    """Every record, with its position in the topic."""
     return (
         spark.readStream.format("penstock")
         .option("kafka.bootstrap.servers", BROKERS)
@@ -68,7 +68,7 @@ def bad_orders() -> DataFrame:
 
 @dp.materialized_view
 def order_totals() -> DataFrame:
-    """What each customer has ordered, by all that the topic holds now."""
+    """The total of each customer, from all records of the topic."""
     topic = (
         spark.read.format("penstock")
         .option("kafka.bootstrap.servers", BROKERS)

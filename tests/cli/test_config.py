@@ -239,7 +239,7 @@ def test_plan_and_explain_ask_a_broker_and_change_nothing(
         told = penstock("config", "explain", "log.retention.ms", *asked).output
         assert f"in force:     604800000 on {broker.bootstrap_server}, from default" in told
         alone = penstock("config", "explain", "disk.free_bytes_min", *asked).output
-        assert "a broker does not tell this setting over the wire" in alone
+        assert "a broker does not report this setting over the wire" in alone
 
 
 def test_plan_tells_what_needs_a_restart_and_when_there_is_nothing(

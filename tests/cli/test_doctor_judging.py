@@ -165,7 +165,7 @@ def test_a_brokers_past_says_nothing_of_its_clock() -> None:
     ("seen", "words"),
     [
         (AddressFacts("x:1", resolve_problem="name not known"), "does not resolve"),
-        (AddressFacts("x:1", ("10.0.0.1",), connect_problem="refused"), "nobody can be reached"),
+        (AddressFacts("x:1", ("10.0.0.1",), connect_problem="refused"), "is unreachable"),
         (AddressFacts("x:1", ("10.0.0.1",), speak_problem="HTTP"), "does not answer as a broker"),
     ],
 )
@@ -184,10 +184,10 @@ def test_one_good_bootstrap_address_is_enough_to_go_on() -> None:
     ("seen", "words"),
     [
         (AddressFacts("inside:9092", resolve_problem="name not known"), "does not resolve"),
-        (replace(GOOD, connect_problem="timed out"), "nobody can be reached"),
+        (replace(GOOD, connect_problem="timed out"), "is unreachable"),
         (replace(GOOD, speaks_kafka=False, speak_problem="TLS"), "does not answer as a broker"),
         (replace(GOOD, address="localhost:9092", resolved=("127.0.0.1",)), "the machine itself"),
-        (replace(GOOD, address="0.0.0.0:9092", resolved=("0.0.0.0",)), "which is no address"),
+        (replace(GOOD, address="0.0.0.0:9092", resolved=("0.0.0.0",)), "not the address of a host"),
         (replace(GOOD, cluster_id="other"), "another cluster"),
     ],
 )

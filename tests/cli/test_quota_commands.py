@@ -53,11 +53,11 @@ def test_set_list_and_delete(quota: Penstock) -> None:
 
 def test_mistakes_are_told(quota: Penstock) -> None:
     for words, text in [
-        (("set", "producer_byte_rate=1"), "Say whose quotas"),
+        (("set", "producer_byte_rate=1"), "Name the entity"),
         (("set", "--user", "u", "--user-defaults", "producer_byte_rate=1"), "not both"),
         (("set", "--user", "u", "producer_byte_rate=much"), "'much' is not a number"),
         (("set", "--user", "u", "producer_byte_rate"), "is not NAME=VALUE"),
-        (("delete",), "Say whose quotas"),
+        (("delete",), "Name the entity"),
     ]:
         outcome = quota(*words)
         assert outcome.code == 2, words

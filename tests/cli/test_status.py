@@ -181,7 +181,7 @@ def test_nobody_answers(penstock: Penstock) -> None:
         pass
     found = penstock("status", "--admin", url)
     assert found.code == 3
-    assert "nobody answers at" in found.errors
+    assert "is unreachable: " in found.errors
     assert "--admin" in found.errors
 
 

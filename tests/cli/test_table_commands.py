@@ -333,7 +333,7 @@ def test_a_catalog_that_cannot_be_opened_is_one_line(
     assert code == 1
     assert text.count("\n") == 1
     assert f"{file}, key 'table.catalog.uri'" in text
-    assert "Make the folder, or correct it." in penstock("table", "check", file).output
+    assert "Create the folder, or correct it." in penstock("table", "check", file).output
 
 
 @pytest.mark.usefixtures("no_spark")
@@ -382,11 +382,11 @@ def test_a_missing_extra_is_named(
 
 def test_care(penstock: Penstock, world: World) -> None:
     fill_tables(world)
-    done = penstock("table", "care", str(world.file))
+    done = penstock("table", "maintain", str(world.file))
     assert done.code == 0
     rows = [line.split() for line in done.output.splitlines()]
     assert [row[0] for row in rows] == ["table", "shop.orders", "shop.orders__dlq"]
-    document = json.loads(penstock("table", "care", str(world.file), "--json").output)
+    document = json.loads(penstock("table", "maintain", str(world.file), "--json").output)
     assert [one["files"] for one in document] == [1, 1]
     assert document[0]["problem"] is None
     after = json.loads(penstock("table", "status", str(world.file), "--json").output)

@@ -12,9 +12,9 @@ from penstock.cli.table.run import StopSignals
 from penstock.cli.table.view import LineView, ScreenView
 from penstock.core.clock import SystemClock
 from penstock.spark.tables.inspection.run_view import RunView
-from penstock.spark.tables.run.events import CareDone
+from penstock.spark.tables.run.events import MaintenanceDone
 
-IDLE = CareDone(0, 0, 0, 0, 4, 1024, None, 1.0)
+IDLE = MaintenanceDone(0, 0, 0, 0, 4, 1024, None, 1.0)
 
 
 def new_view() -> RunView:
@@ -33,7 +33,7 @@ def test_lines_say_when_the_broker_goes_and_comes_and_nothing_of_idle_care(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines = LineView(new_view(), SystemClock())
-    lines.care_done(IDLE)
+    lines.maintenance_done(IDLE)
     lines.broker_seen({})
     for _ in range(3):
         lines.broker_away("refused")

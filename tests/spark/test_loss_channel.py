@@ -148,7 +148,7 @@ def test_a_driver_that_is_not_there_is_told_in_the_log(caplog: pytest.LogCapture
     channel.close()
     with caplog.at_level(logging.WARNING, "penstock.spark"):
         tell_driver(to, report(0, 10))
-    assert f"could not be told of this loss at 127.0.0.1:{to.port}" in caplog.text
+    assert f"could not be reported to the driver at 127.0.0.1:{to.port}" in caplog.text
     assert "counted in this log only" in caplog.text
 
 

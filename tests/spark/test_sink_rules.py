@@ -251,7 +251,7 @@ def test_a_replay_with_other_rows_is_told() -> None:
     second.begin_commit(remembers=False, sweeps=False)
     finish(second)
     assert isinstance(second.failure, ReplayDiffersError)
-    assert "as many others" in str(second.failure)
+    assert "the same number of other rows" in str(second.failure)
     assert "failOnReplayDifference" in str(second.failure)
 
 

@@ -384,7 +384,7 @@ def test_a_replay_with_other_rows_is_told(job: Job, crash_at: type | None) -> No
     first = job.start(crash_at)
     with contextlib.suppress(CrashError):
         first.run_batch(0, cut(VALUES, 3))
-    with pytest.raises(ReplayDiffersError, match="60 rows, and comes again with as many others"):
+    with pytest.raises(ReplayDiffersError, match="60 rows, and is repeated with the same number"):
         job.start().run_batch(0, cut([*VALUES[1:], b"060"], 2))
     job.start().run_batch(0, cut(VALUES[::-1], 2))  # the same rows in another order
     assert job.visible_values() == VALUES

@@ -1,4 +1,4 @@
-"""What the service promises, also while its broker crashes, pauses or has no room.
+"""The guarantees of the service, also while its broker crashes, pauses or has a full disk.
 
 `Broker`, `penstock_broker` and `penstock_records` are Penstock's; the rest is this project.
 """
@@ -13,7 +13,7 @@ from orders_service.service import CONFIRMATIONS, ORDERS
 from penstock.testing import Broker, Records, RecordsMissingError
 
 ARRIVAL_SECONDS_MAX = 60.0
-"""After a fault a client waits a little longer with each try."""
+"""Long enough for the growing retry pauses of a client after a fault."""
 
 
 def place_orders(broker: Broker, numbers: Iterable[int]) -> None:
@@ -27,13 +27,13 @@ def place_orders(broker: Broker, numbers: Iterable[int]) -> None:
 
 
 def confirmed(records: Records, count: int) -> list[str]:
-    """The order ids that were confirmed, once there are so many."""
+    """Wait for `count` confirmations; return the confirmed order ids."""
     found = records(CONFIRMATIONS, count=count, timeout_seconds=ARRIVAL_SECONDS_MAX)
     return sorted(record.value or "" for record in found)
 
 
 def ids(numbers: Iterable[int]) -> list[str]:
-    """The ids that `place_orders` gives."""
+    """Return the ids that `place_orders` assigns."""
     return sorted(f"{customer}-{number}" for number in numbers for customer in ("ada", "grace"))
 
 

@@ -117,7 +117,7 @@ class Crowd:
                 if not client.pipe.poll(max(0.0, deadline - time.monotonic())):
                     raise ClientFailedError(
                         f"the clients were not ready after {START_SECONDS_MAX:.0f} s: the machine "
-                        "is too busy for so many processes. Use fewer clients."
+                        "is too busy for this number of processes. Use fewer clients."
                     )
                 message = self._received(client)
                 if isinstance(message, Ready):
@@ -140,7 +140,7 @@ class Crowd:
             client.process.join(END_SECONDS_MAX)
             raise ClientFailedError(
                 f"a client process ended with code {client.process.exitcode} and without a "
-                "result; what it wrote is above. If it was killed, the machine may be out of "
+                "result; its output is above. If it was killed, the machine may be out of "
                 "memory: use fewer clients."
             ) from error
         return message

@@ -84,8 +84,8 @@ def _document(title: str, parts: Iterable[str], made_at: str) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style></head>\n<body><main>\n"
-        f"{body}\n<footer>Made by <code>penstock bench</code>, {escape(made_at)}. Figures are of "
-        "this machine, at that time, under this load; the parameters above repeat the run."
+        f"{body}\n<footer>Created by <code>penstock bench</code>, {escape(made_at)}. Figures are "
+        "of this machine, at that time, under this load; the parameters above repeat the run."
         "</footer>\n</main></body></html>\n"
     )
 
@@ -246,4 +246,4 @@ def _parameters(workload: Workload) -> str:
         for name, value in workload.document().items()
         if value not in (None, {}, "")
     ]
-    return _table(["parameter", "value"], rows, "What was run")
+    return _table(["parameter", "value"], rows, "Parameters")

@@ -200,6 +200,6 @@ def _notes(
         )
     if workload.acks == 0 and workload.kind == PRODUCE:
         yield (
-            "With acks=0 nothing is acknowledged: latency is the time until the kernel took the "
-            "request, and nobody knows whether the records were stored."
+            "With acks=0 nothing is acknowledged: latency is the time until the kernel has the "
+            "request, and it is unknown whether the records were stored."
         )

@@ -70,6 +70,6 @@ def _partitions(cluster: Cluster, name: str) -> tuple[int, ...]:
     except UnknownTopicOrPartitionError as error:
         raise UnknownTopicOrPartitionError(
             f"there is no topic {name}. Create it with `penstock topic create {name}`, or leave "
-            "the topic out: one is made, and removed at the end."
+            "the topic out: then a topic is created, and deleted at the end."
         ) from error
     return tuple(at.partition for at in found)

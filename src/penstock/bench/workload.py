@@ -139,7 +139,7 @@ def _problems(wanted: Workload) -> Iterator[str]:
         )
     if wanted.kind == END_TO_END and wanted.acks == 0:
         yield (
-            "with acks=0 nobody knows which records will arrive, so nobody knows when all have. "
+            "with acks=0 records may be lost without an error, so the end of the run is unknown. "
             "Take acks 1 or all."
         )
     if wanted.kind == CONSUME and wanted.rate is not None:

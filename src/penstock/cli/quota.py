@@ -57,7 +57,7 @@ def entity_options(command: Command) -> Command:
 
 @quota.command(
     name="set",
-    short_help="Give somebody quotas.",
+    short_help="Set quotas.",
     epilog=examples(
         "penstock quota set --client-id reports consumer_byte_rate=1048576",
         "penstock quota set --client-defaults producer_byte_rate=10485760",
@@ -76,7 +76,7 @@ def set_(
     as_json: bool,
     **named: str | bool | None,
 ) -> None:
-    """Give somebody quotas: all that are given, or none of them. They are in force at once."""
+    """Set the quotas of an entity: all of them, or none on an error. They apply at once."""
     entity = _wanted_entity(named)
     quotas = {
         name: _number(name, text) for name, text in parse_settings(values, "QUOTA=NUMBER").items()
@@ -101,7 +101,7 @@ def set_(
 def list_(
     bootstrap: str, timeout_seconds: float, as_json: bool, **named: str | bool | None
 ) -> None:
-    """List the quotas that are set, of everybody or of those that are named."""
+    """List the quotas of all entities, or of the named ones."""
     found = _ask(describe_quotas(_entity(named)), bootstrap, timeout_seconds)
     found.sort(key=lambda one: [_name(one, kind) or "" for kind in _TYPES])
     if as_json:
@@ -113,7 +113,7 @@ def list_(
 
 
 @quota.command(
-    short_help="Delete quotas of somebody.",
+    short_help="Delete quotas.",
     epilog=examples(
         "penstock quota delete --client-id reports",
         "penstock quota delete --client-id reports consumer_byte_rate",
@@ -131,7 +131,7 @@ def delete(
     as_json: bool,
     **named: str | bool | None,
 ) -> None:
-    """Delete the QUOTAS of somebody, or all quotas if none is named."""
+    """Delete the QUOTAS of an entity, or all its quotas if none is named."""
     entity = _wanted_entity(named)
     names: Sequence[str] = quotas
     if not names:
@@ -171,7 +171,7 @@ def _wanted_entity(named: Mapping[str, str | bool | None]) -> dict[str, str | No
     entity = _entity(named)
     if not entity:
         raise click.UsageError(
-            "Say whose quotas: --user, --client-id, --ip, or one of --user-defaults, "
+            "Name the entity: --user, --client-id, --ip, or one of --user-defaults, "
             "--client-defaults, --ip-defaults."
         )
     return entity

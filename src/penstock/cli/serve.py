@@ -72,8 +72,9 @@ def serve(
 ) -> None:
     """Run a broker until it is stopped by Ctrl-C or SIGTERM.
 
-    It prints one line when it answers. What it accepted before the signal is finished first. The
-    settings file is watched: what can change while the broker runs is followed within two seconds.
+    It prints one line when it answers. Requests that it accepted before the signal are finished
+    first. The settings file is watched: settings that can change while the broker runs are applied
+    within two seconds.
     """
     started_at = time.monotonic()
     gc.disable()  # until it is ready: objects of the start stay

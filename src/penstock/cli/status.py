@@ -44,13 +44,13 @@ Document = dict[str, Any]
 
 
 @click.command(
-    short_help="Show how a broker is: health, reasons, limits.",
+    short_help="Show a broker's health, reasons and limits.",
     epilog=examples(
         "penstock status",
         "penstock status --admin http://10.0.0.5:8080 --json",
         "penstock status --ready",
     )
-    + "\n\nExit codes: 0 healthy, 5 degraded, 6 critical, 3 nobody answers.",
+    + "\n\nExit codes: 0 healthy, 5 degraded, 6 critical, 3 unreachable.",
 )
 @click.option(
     "--admin",
@@ -132,7 +132,7 @@ def _read(url: str, timeout_seconds: float) -> Document:
         ) from error
     except OSError as error:
         reason = getattr(error, "reason", None) or error
-        raise AdminUnreachableError(f"nobody answers at {asked}: {reason}.") from error
+        raise AdminUnreachableError(f"{asked} is unreachable: {reason}.") from error
     try:
         document = json.loads(data)
         if not _is_status(document):

@@ -217,7 +217,7 @@ def producers(
     default=SILENT_FOR_MS_DEFAULT,
     show_default=True,
     metavar="MILLISECONDS",
-    help="Only those that were not written to for this long.",
+    help="Only transactions without a write for this long.",
 )
 @bootstrap_option
 @timeout_option

@@ -34,7 +34,7 @@ def why_not_started(
             return f"Spark did not start: {missing}"
         if _TOO_OLD in said:
             return f"Spark did not start: {JAVA_NEEDED}, and this one is older. Set JAVA_HOME."
-        reason = reason_in(said) or "Java ended at once; what it said, if anything, is above"
+        reason = reason_in(said) or "Java ended at once; its output, if any, is above"
     else:
         reason = reason_of(error)
     return f"Spark did not start with master {master or '-'}: {reason.rstrip('.')}. {remedy}"

@@ -34,7 +34,7 @@ from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.rules import sql as expectation_sql
 from penstock.spark.tables.rules.planner import Plan
 from penstock.spark.tables.run import replay as replaying
-from penstock.spark.tables.run.batches import BatchDriver, take_both
+from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.preparing import Prepared
@@ -200,7 +200,7 @@ class BatchWorld:
         writer = BatchWriter(prepared.plans, expectations, written_ranges, None)
         driver = BatchDriver(rows, rejects, writer.write)
         starting = ranges_of([(part, 0, 0) for part in range(len(ENDS))])
-        resumed = take_both(rejects, rows, starting)
+        resumed = acquire_tables(rejects, rows, starting)
         assert resumed is not None
         held = [one.offset for _, one in sorted(resumed.positions.items())]
         positions = [min(one) for one in zip(life.checkpoint or held, held, strict=True)]

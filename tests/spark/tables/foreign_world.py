@@ -20,7 +20,7 @@ from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.formats.opening import make_table, open_table
 from penstock.spark.tables.formats.rejects import REJECTS
-from penstock.spark.tables.run.batches import BatchDriver, take_both
+from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.plans import Plans, require_change, value_columns
 from penstock.spark.tables.run.writing import BatchWriter
@@ -106,7 +106,7 @@ class ForeignPipeline:
         )
         self.writer = BatchWriter(plans, self.definition.expectations, self._written, None)
         self.driver = BatchDriver(brought, rejected, self.writer.write, renew=plans.renew)
-        take_both(rejected, brought, ranges_of(0, 0))
+        acquire_tables(rejected, brought, ranges_of(0, 0))
 
     def bring(self, *values: Value, keys: Sequence[object] = ()) -> None:
         """Commit these records as one batch."""

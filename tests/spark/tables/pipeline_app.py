@@ -5,7 +5,7 @@
 SETTINGS is a JSON object with the fields of `AppSettings`. It prints a line for each batch and each
 maintenance of the table. Its end is printed as `stopped REASON`, when the tables stop it, or as
 `failed ERROR`, and it ends with 1. With `is_care` it maintains the tables once, as `penstock table
-care` does. `without` names a guard that is removed (`GUARDS`).
+maintain` does. `without` names a guard that is removed (`GUARDS`).
 """
 
 import json
@@ -24,21 +24,21 @@ from penstock.spark.tables.commit.decisions import Commit, Decision, Offer, Tabl
 from penstock.spark.tables.commit.note import BatchRanges
 from penstock.spark.tables.commit.stops import CommitStoppedError
 from penstock.spark.tables.definition.model import PipelineDefinition
-from penstock.spark.tables.files.maintenance import CarePolicy
+from penstock.spark.tables.files.maintenance import MaintenancePolicy
 from penstock.spark.tables.formats.iceberg import table as iceberg
 from penstock.spark.tables.run import pipeline
 from penstock.spark.tables.run.batches import BatchDriver
 from penstock.spark.tables.run.committer import TableCommitter
-from penstock.spark.tables.run.events import BatchDone, CareDone
-from penstock.spark.tables.run.maintenance import Caretaker
-from penstock.spark.tables.run.maintenance_now import care_now
+from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
+from penstock.spark.tables.run.maintenance import TableMaintenance
+from penstock.spark.tables.run.maintenance_now import maintain_now
 from penstock.spark.tables.run.pipeline import NOTHING_HELD, RunningPipeline, TablePipeline
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
 from penstock.spark.tables.tasks.report import BatchReport
 from tests.spark.sessions import new_session
 from tests.spark.tables.pipeline_world import World
 
-QUICK_CARE = CarePolicy(compaction_interval_ms=3_000, retry_interval_ms=1_000)
+QUICK_CARE = MaintenancePolicy(compaction_interval_ms=3_000, retry_interval_ms=1_000)
 """So that a driver that lives for seconds looks after its table."""
 TRIGGER = "200 milliseconds"
 OFFSETS_OF_A_BATCH_MAX = "2000"
@@ -102,7 +102,7 @@ class Printer:
             flush=True,
         )
 
-    def care_done(self, event: CareDone) -> None:
+    def maintenance_done(self, event: MaintenanceDone) -> None:
         print(
             f"care: {event.compacted_files} files into {event.written_files}, "
             f"{event.expired_snapshots} snapshots expired {event.problem or ''}",
@@ -167,7 +167,7 @@ def run(settings: AppSettings) -> int:
     if settings.without:
         GUARDS[settings.without]()
     if settings.has_quick_care:
-        vars(pipeline)["Caretaker"] = partial(Caretaker, policy=QUICK_CARE)
+        vars(pipeline)["TableMaintenance"] = partial(TableMaintenance, policy=QUICK_CARE)
     folder = Path(settings.spark_folder)
     os.environ["SPARK_WORKER_DIR"] = str(folder / "workers")
     quick = {"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
@@ -188,7 +188,7 @@ def main() -> int:
     settings = AppSettings(**json.loads(sys.argv[1]))
     if not settings.is_care:
         return run(settings)
-    for name, done in care_now(settings.definition()):
+    for name, done in maintain_now(settings.definition()):
         print(f"care of {name}: {done.compacted_files} files, {done.problem or 'done'}", flush=True)
     return 0
 

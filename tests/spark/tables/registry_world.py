@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from penstock.spark.decode.buffers import HEADERS
 from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
-from penstock.spark.tables.run.batches import BatchDriver, take_both
+from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.preparing import Reading, prepare
 from penstock.spark.tables.run.writing import BatchWriter
@@ -102,7 +102,7 @@ class RegistryWorld:
         self.driver = BatchDriver(
             self.rows, self.rejects, self.writer.write, renew=prepared.plans.renew
         )
-        take_both(self.rejects, self.rows, ranges_of([(n, 0, 0) for n in range(PARTITIONS)]))
+        acquire_tables(self.rejects, self.rows, ranges_of([(n, 0, 0) for n in range(PARTITIONS)]))
 
     def send(self, partition: int, schema_id: int, body: bytes, key: bytes = b"k") -> None:
         value = b"\x00" + schema_id.to_bytes(4, "big") + body

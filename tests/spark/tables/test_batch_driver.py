@@ -31,6 +31,8 @@ from tests.spark.tables.batch_world import (
     survived,
 )
 
+pytestmark = pytest.mark.tables
+
 FIRST = Life(RULES[0])
 LATER = (
     Life(RULES[1], sizes=(3, 1)),

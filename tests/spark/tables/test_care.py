@@ -10,12 +10,12 @@ from penstock.spark.tables.files.maintenance import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
-    CarePolicy,
-    CareTimes,
     CompactionJob,
     CompactionPlan,
     Due,
     ExpiryJob,
+    MaintenancePolicy,
+    MaintenanceTimes,
     extents_of,
     may_maintain,
     plan_compaction,
@@ -34,7 +34,7 @@ from penstock.spark.tables.files.table_facts import LiveFile, Partition, Retenti
 
 MIB = 2**20
 TARGET = 128 * MIB
-POLICY = CarePolicy()
+POLICY = MaintenancePolicy()
 SETTINGS = MaintenanceSettings()
 OWN = Retention(is_own=True)
 NOW = 1_000 * DAY_MS
@@ -45,7 +45,7 @@ def files_of(sizes: list[int], day: str | None = None) -> list[LiveFile]:
     return [LiveFile(f"{day}-{n}", 1, size, partition) for n, size in enumerate(sizes)]
 
 
-def planned(files: list[LiveFile], policy: CarePolicy = POLICY) -> CompactionPlan:
+def planned(files: list[LiveFile], policy: MaintenancePolicy = POLICY) -> CompactionPlan:
     return plan_compaction(files, TARGET, policy, before={}, fruitless={})
 
 
@@ -53,8 +53,8 @@ def planned(files: list[LiveFile], policy: CarePolicy = POLICY) -> CompactionPla
 
 
 def test_everything_is_due_when_a_driver_starts_and_nothing_right_after() -> None:
-    assert what_is_due(CareTimes(), SETTINGS, POLICY, NOW) == Due(True, True, True)
-    assert not what_is_due(CareTimes(NOW, NOW, NOW), SETTINGS, POLICY, NOW + 1)
+    assert what_is_due(MaintenanceTimes(), SETTINGS, POLICY, NOW) == Due(True, True, True)
+    assert not what_is_due(MaintenanceTimes(NOW, NOW, NOW), SETTINGS, POLICY, NOW + 1)
 
 
 @pytest.mark.parametrize(
@@ -67,31 +67,31 @@ def test_everything_is_due_when_a_driver_starts_and_nothing_right_after() -> Non
     ],
 )
 def test_each_care_has_its_interval(waited_ms: int, due: Due) -> None:
-    assert what_is_due(CareTimes(NOW, NOW, NOW), SETTINGS, POLICY, NOW + waited_ms) == due
+    assert what_is_due(MaintenanceTimes(NOW, NOW, NOW), SETTINGS, POLICY, NOW + waited_ms) == due
 
 
 def test_what_was_left_is_done_soon() -> None:
-    times = CareTimes(NOW, NOW, NOW, is_left=True)
+    times = MaintenanceTimes(NOW, NOW, NOW, is_left=True)
     assert what_is_due(times, SETTINGS, POLICY, NOW + MINUTE_MS) == Due(True, False, False)
 
 
 def test_what_failed_is_tried_again_before_its_interval() -> None:
     everything, nothing = Due(True, True, True), Due(False, False, False)
-    times = times_after(CareTimes(), everything, nothing, SETTINGS, POLICY, NOW)
-    assert times == CareTimes(NOW, NOW, NOW)
-    times = times_after(CareTimes(), everything, everything, SETTINGS, POLICY, NOW)
+    times = times_after(MaintenanceTimes(), everything, nothing, SETTINGS, POLICY, NOW)
+    assert times == MaintenanceTimes(NOW, NOW, NOW)
+    times = times_after(MaintenanceTimes(), everything, everything, SETTINGS, POLICY, NOW)
     assert not what_is_due(times, SETTINGS, POLICY, NOW + MINUTE_MS - 1)
     due = what_is_due(times, SETTINGS, POLICY, NOW + MINUTE_MS)
     assert due == Due(compaction=True, expiry=True, orphans=False)
     assert what_is_due(times, SETTINGS, POLICY, NOW + HOUR_MS).orphans
     only = Due(compaction=False, expiry=True, orphans=False)
-    kept = times_after(CareTimes(1, 2, 3), only, nothing, SETTINGS, POLICY, NOW)
-    assert kept == CareTimes(1, NOW, 3)
+    kept = times_after(MaintenanceTimes(1, 2, 3), only, nothing, SETTINGS, POLICY, NOW)
+    assert kept == MaintenanceTimes(1, NOW, 3)
 
 
 def test_short_lives_are_looked_at_often() -> None:
     settings = replace(SETTINGS, expire_snapshots_ms=HOUR_MS)
-    times = CareTimes(NOW, NOW, NOW)
+    times = MaintenanceTimes(NOW, NOW, NOW)
     assert not what_is_due(times, settings, POLICY, NOW + 6 * MINUTE_MS - 1)
     assert what_is_due(times, settings, POLICY, NOW + 6 * MINUTE_MS).expiry
     settings = replace(SETTINGS, expire_snapshots_ms=MINUTE_MS)
@@ -99,7 +99,7 @@ def test_short_lives_are_looked_at_often() -> None:
 
 
 def test_a_clock_that_was_set_back_does_not_stop_the_care() -> None:
-    assert what_is_due(CareTimes(NOW, NOW, NOW), SETTINGS, POLICY, NOW - 1)
+    assert what_is_due(MaintenanceTimes(NOW, NOW, NOW), SETTINGS, POLICY, NOW - 1)
 
 
 # --- Expiry ---
@@ -142,7 +142,7 @@ def test_the_retention_of_the_table_counts_when_it_is_longer() -> None:
 
 
 def test_expiry_is_due_after_a_tenth_of_the_snapshots_that_are_kept() -> None:
-    times = CareTimes(NOW, NOW, NOW)
+    times = MaintenanceTimes(NOW, NOW, NOW)
     most = SETTINGS.snapshots_max // 10
     assert not what_is_due(times, SETTINGS, POLICY, NOW, most - 1)
     assert what_is_due(times, SETTINGS, POLICY, NOW, most).expiry

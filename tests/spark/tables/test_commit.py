@@ -290,7 +290,7 @@ def test_a_rolled_back_table_stops_who_took_it_and_nobody_else(is_empty: bool) -
     decision = decide(back, Offer(driver, ranges((0, 100, 110))))
     assert isinstance(decision, Stop)
     assert decision.reason is StopReason.WENT_BACK
-    assert "reads what is missing" in decision.text
+    assert "reads the missing records" in decision.text
     taken = take_over(back, "orders", "run-next")
     assert isinstance(taken, Commit)
     assert (taken.note.run, taken.note.epoch) == ("run-next", kept.epoch + 1)

@@ -1,6 +1,6 @@
 """A day of a pipeline in some minutes: a batch every 60 simulated seconds, and maintenance.
 
-Real files, the real committer and the real caretaker; only the clock is set. Files, snapshots and
+Real files, the real committer and the real maintenance; only the clock is set. Files, snapshots and
 the cost of planning a scan must stay as in the first hours. Every half hour a batch is abandoned
 after its files were written, as by a crash. Without maintenance the same bounds are exceeded.
 
@@ -27,11 +27,11 @@ from penstock.spark.tables.commit.steps import Committed
 from penstock.spark.tables.definition.model import MaintenanceSettings
 from penstock.spark.tables.files.data_files import FileReceipt, write_files
 from penstock.spark.tables.files.file_partitions import PartitionField, Transform
-from penstock.spark.tables.files.maintenance import HOUR_MS, CarePolicy
-from penstock.spark.tables.formats.delta.care import plain_properties
+from penstock.spark.tables.files.maintenance import HOUR_MS, MaintenancePolicy
+from penstock.spark.tables.formats.delta.maintenance import plain_properties
 from penstock.spark.tables.run.committer import TableCommitter
-from penstock.spark.tables.run.events import CareDone
-from penstock.spark.tables.run.maintenance import Caretaker
+from penstock.spark.tables.run.events import MaintenanceDone
+from penstock.spark.tables.run.maintenance import TableMaintenance
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     IcebergKind,
@@ -57,7 +57,7 @@ ROWS = 20
 """Of a partition, in a batch."""
 ABANDONED_EVERY = 30
 SETTINGS = MaintenanceSettings(expire_snapshots_ms=HOUR_MS)
-POLICY = CarePolicy(orphan_interval_ms=HOUR_MS, orphan_age_ms=HOUR_MS)
+POLICY = MaintenancePolicy(orphan_interval_ms=HOUR_MS, orphan_age_ms=HOUR_MS)
 """As a pipeline has it, except that orphans are young: a day has no file of three days."""
 
 LIVE_FILES_MAX = 100
@@ -100,7 +100,7 @@ class Day:
     kind: DeltaKind | IcebergKind
     clock: SetClock
     hours: list[Hour] = field(default_factory=list)
-    cares: list[CareDone] = field(default_factory=list)
+    cares: list[MaintenanceDone] = field(default_factory=list)
 
     def run(self, hours: int, fields: Sequence[PartitionField], *, is_cared_for: bool) -> None:
         self.table = self.kind.create(fields)
@@ -109,10 +109,10 @@ class Day:
         self.committer = TableCommitter(self.table, "orders", "run-a")
         self.committer.take()
         settings = SETTINGS if is_cared_for else MaintenanceSettings(is_enabled=False)
-        caretaker = Caretaker(self.committer, settings, self.clock, POLICY)
+        maintenance = TableMaintenance(self.committer, settings, self.clock, POLICY)
         for minute in range(hours * 60):
             self._batch(minute)
-            done = caretaker.after_batch()
+            done = maintenance.after_batch()
             if done is not None:
                 assert not done.problem, done.problem
                 self.cares.append(done)

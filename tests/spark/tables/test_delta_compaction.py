@@ -24,8 +24,8 @@ from deltalake.transaction import AddAction
 from penstock.spark.tables.commit.decisions import Driver, TableState
 from penstock.spark.tables.files.file_partitions import PartitionField
 from penstock.spark.tables.files.table_facts import LiveFile
-from penstock.spark.tables.formats.delta import care as delta_care
 from penstock.spark.tables.formats.delta import compaction as delta_compaction
+from penstock.spark.tables.formats.delta import maintenance as delta_maintenance
 from penstock.spark.tables.formats.delta.compaction import bins_of, publish_entry
 from penstock.spark.tables.formats.port import Table, TableMovedError
 from tests.spark.tables.table_kinds import (
@@ -271,7 +271,7 @@ def test_an_optimize_between_the_mark_and_the_files_refuses_ours(remote: DeltaKi
     """The files were committed behind whatever was the newest version, and 40 rows became 80."""
 
     def interrupted(table: DeltaTable, now_ms: int) -> None:
-        delta_care.mark(table, now_ms)
+        delta_maintenance.mark(table, now_ms)
         DeltaTable(remote.uri).optimize.compact()
 
     slow = remote.open()
@@ -288,7 +288,7 @@ def test_an_optimize_that_opened_the_table_between_both_is_refused(remote: Delta
     opened: list[DeltaTable] = []
 
     def noticed(table: DeltaTable, now_ms: int) -> None:
-        delta_care.mark(table, now_ms)
+        delta_maintenance.mark(table, now_ms)
         opened.append(DeltaTable(remote.uri))
 
     with patch.object(delta_compaction, "mark", noticed):
@@ -305,7 +305,7 @@ def test_a_second_mark_that_fails_is_no_failure(remote: DeltaKind) -> None:
     def failing(table: DeltaTable, now_ms: int) -> None:
         if next(count):
             raise CommitFailedError("somebody was quicker")
-        delta_care.mark(table, now_ms)
+        delta_maintenance.mark(table, now_ms)
 
     with patch.object(delta_compaction, "mark", failing):
         assert compact(remote.open()) == (4, 1)

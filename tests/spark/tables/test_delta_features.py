@@ -15,6 +15,8 @@ from penstock.spark.tables.formats.delta.protocol import PASSIVE
 from penstock.spark.tables.formats.port import TableRefusedError
 from tests.spark.tables.foreign_world import ForeignWorld
 
+pytestmark = pytest.mark.tables
+
 FEATURES = [name for name in vars(TableFeatures) if name[0].isupper()]
 NAMES = {
     "AppendOnly": "appendOnly",

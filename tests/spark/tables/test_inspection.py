@@ -221,7 +221,7 @@ def test_offsets_of_another_pipeline(world: World) -> None:
     settings = replace(world.definition.pipeline, name="second")
     report = checked(replace(world.definition, pipeline=settings))
     assert outcomes(report)["table"] is Outcome.FAILED
-    assert "pipeline 'orders' has brought to this table" in text_of(report, "table")
+    assert "pipeline 'orders' has committed to this table" in text_of(report, "table")
     source = replace(world.definition.source, starting_offsets=StartingOffsets.LATEST)
     later = replace(world.definition, pipeline=settings, source=source)
     assert "shared with orders" in text_of(checked(later), "table")

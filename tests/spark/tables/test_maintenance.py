@@ -12,11 +12,11 @@ from penstock.spark.tables.commit.note import CommitCounts
 from penstock.spark.tables.definition.model import MaintenanceSettings
 from penstock.spark.tables.files.maintenance import HOUR_MS
 from penstock.spark.tables.files.table_facts import Retention
-from penstock.spark.tables.formats.delta.care import FILES_KEY, LOG_KEY, interval_ms
-from penstock.spark.tables.formats.iceberg.care import AGE_KEY, COUNT_KEY
+from penstock.spark.tables.formats.delta.maintenance import FILES_KEY, LOG_KEY, interval_ms
+from penstock.spark.tables.formats.iceberg.maintenance import AGE_KEY, COUNT_KEY
 from penstock.spark.tables.formats.port import Table, TableError
 from penstock.spark.tables.run.committer import TableCommitter
-from penstock.spark.tables.run.maintenance import NOT_OURS, Caretaker
+from penstock.spark.tables.run.maintenance import NOT_OURS, TableMaintenance
 from tests.spark.tables.table_kinds import (
     SCHEMA,
     DeltaKind,
@@ -25,6 +25,8 @@ from tests.spark.tables.table_kinds import (
     batch_ranges,
     written,
 )
+
+pytestmark = pytest.mark.tables
 
 DAY_MS = 24 * HOUR_MS
 FORMATS = pytest.mark.parametrize("format_", ["delta", "iceberg"])
@@ -46,14 +48,14 @@ def foreign(
 
 
 class Writer:
-    """A driver that commits ten offsets a minute by its clock, and its caretaker."""
+    """A driver that commits ten offsets a minute by its clock, and its maintenance."""
 
     def __init__(self, table: Table, clock: SetClock, settings: MaintenanceSettings) -> None:
         self._committer = TableCommitter(table, "orders", "run")
         self._committer.take()
         self._clock = clock
         self._at = 0
-        self.caretaker = Caretaker(self._committer, settings, clock)
+        self.maintenance = TableMaintenance(self._committer, settings, clock)
 
     def commit(self) -> None:
         place = (0, self._at, self._at + 10)
@@ -74,9 +76,9 @@ def test_a_table_of_another_owner_is_left_alone(tmp_path: Path, format_: str) ->
     for _ in range(12):
         writer.commit()
         clock.advance(days=2)
-        assert writer.caretaker.after_batch() is None
+        assert writer.maintenance.after_batch() is None
     count = table.snapshots().count
-    assert writer.caretaker.care_now().problem == NOT_OURS
+    assert writer.maintenance.maintain_now().problem == NOT_OURS
     assert table.snapshots().count == count
     assert len(table.live_files()) == 12
 
@@ -90,7 +92,7 @@ def test_it_is_maintained_when_the_definition_asks(tmp_path: Path, format_: str)
     for _ in range(12):
         writer.commit()
     clock.advance(days=2)
-    done = writer.caretaker.after_batch()
+    done = writer.maintenance.after_batch()
     assert done is not None
     assert (done.problem, done.compacted_files > 0, done.expired_snapshots > 0) == ("", True, True)
 
@@ -104,11 +106,11 @@ def test_its_own_retention_is_respected(tmp_path: Path, format_: str) -> None:
     for _ in range(12):
         writer.commit()
     clock.advance(days=6)
-    done = writer.caretaker.after_batch()
+    done = writer.maintenance.after_batch()
     assert done is not None
     assert (done.problem, done.expired_snapshots) == ("", 0)
     clock.advance(days=2)
-    done = writer.caretaker.after_batch()
+    done = writer.maintenance.after_batch()
     assert done is not None
     assert done.expired_snapshots > 0
 
@@ -123,7 +125,7 @@ def test_the_number_of_snapshots_is_bounded(tmp_path: Path, format_: str) -> Non
     counts = []
     for _ in range(60):
         writer.commit()
-        done = writer.caretaker.after_batch()
+        done = writer.maintenance.after_batch()
         assert done is None or done.problem == ""
         counts.append(kind.open().snapshots().count)
     assert max(counts) <= 30
@@ -176,7 +178,7 @@ def test_tags_and_branches_stay_readable(tmp_path: Path) -> None:
         for _ in range(20):
             writer.commit()
         clock.advance(days=3)
-        assert writer.caretaker.care_now().expired_snapshots > 0
+        assert writer.maintenance.maintain_now().expired_snapshots > 0
         there.refresh()
         assert there.scan(snapshot_id=current.snapshot_id).to_arrow().num_rows == 50
         assert there.scan().use_ref("test").to_arrow().num_rows == 40

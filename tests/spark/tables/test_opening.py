@@ -49,7 +49,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         make_table(in_folder(tmp_path / "nowhere"), "shop.orders", SCHEMA)
     assert told(caught.value) == (
         f"key 'table.catalog.uri': the catalog sqlite:///{tmp_path}/nowhere/catalog.db cannot be "
-        "opened: unable to open database file. Make the folder, or correct it."
+        "opened: unable to open database file. Create the folder, or correct it."
     )
 
 
@@ -102,5 +102,5 @@ def test_a_password_is_not_shown() -> None:
 
 def test_a_warehouse_of_delta_that_cannot_be_used() -> None:
     delta = replace(settings(warehouse="nowhere://x/y"), format=TableFormat.DELTA)
-    with pytest.raises(CatalogError, match="cannot be made: "):
+    with pytest.raises(CatalogError, match="cannot be created: "):
         make_table(delta, "shop.orders", SCHEMA)

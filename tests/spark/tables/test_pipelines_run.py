@@ -13,7 +13,7 @@ from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.rules.expectations import ExpectationFailedError
 from penstock.spark.tables.run.backfill import BackfillRefusedError, backfill
 from penstock.spark.tables.run.dataframe_stage import Transform
-from penstock.spark.tables.run.events import BatchDone, CareDone
+from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
 from penstock.spark.tables.run.pipeline import (
     CircuitOpenError,
     PipelineStoppedError,
@@ -40,12 +40,12 @@ class Seen:
 
     def __init__(self) -> None:
         self.batches: list[BatchDone] = []
-        self.cares: list[CareDone] = []
+        self.cares: list[MaintenanceDone] = []
 
     def batch_done(self, event: BatchDone) -> None:
         self.batches.append(event)
 
-    def care_done(self, event: CareDone) -> None:
+    def maintenance_done(self, event: MaintenanceDone) -> None:
         self.cares.append(event)
 
 
@@ -260,7 +260,7 @@ def test_a_backfill_brings_what_was_before_the_pipeline(spark: SparkSession, wor
         start="earliest",
         end="latest",
         portion_offsets=4,
-        told=lambda now: told.append(now.commits),
+        on_commit=lambda now: told.append(now.commits),
     )
     assert told == [1, 2, 3]
     assert done.portions == 3

@@ -38,6 +38,8 @@ from tests.spark.tables.foreign_delta import (
 )
 from tests.spark.tables.inspection_world import VALUES, World, fill_tables, fill_topic, new_world
 
+pytestmark = pytest.mark.tables
+
 SECONDS_MAX = 20
 """A person waits so long; a machine that does much else besides is slow."""
 

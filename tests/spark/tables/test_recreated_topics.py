@@ -20,6 +20,8 @@ from penstock.testing import Broker
 from tests.spark.tables.pipeline_world import World, order
 from tests.spark.topics import Record, create_topic, delete_topic, produce
 
+pytestmark = pytest.mark.tables
+
 
 def in_this_process(
     _spark: SparkSession, settings: TaskSettings, orders: Sequence[TaskOrder]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from penstock.spark.tables.inspection.run_view import RunView
-from penstock.spark.tables.run.events import BatchDone, CareDone
+from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
 
 BATCH = BatchDone(
     batch_id=7,
@@ -19,7 +19,7 @@ BATCH = BatchDone(
     committed_at_ms=100_000,
     lags={"orders": 12},
 )
-CARE = CareDone(
+CARE = MaintenanceDone(
     compacted_files=9,
     written_files=1,
     expired_snapshots=3,
@@ -53,16 +53,16 @@ def test_before_the_first_batch() -> None:
 def test_all_that_is_asked_for_is_there() -> None:
     one = view()
     one.batch_done(BATCH)
-    one.care_done(CARE, 100_000)
+    one.maintenance_done(CARE, 100_000)
     assert shown(one, 100_500) == {
         "state": "batch 7, committed 500 ms ago",
         "rate": "1,000 records/s in the last minute",
         "lag": "orders 12",
         "freshness": "1.2 s",
         "commit": "45 ms; 500 ms for the whole batch",
-        "files": "2 written; at the last care 4 in the table, 3.0 MiB",
+        "files": "2 written; at the last maintenance 4 in the table, 3.0 MiB",
         "rejects": "10 (1.00%); rules broken: positive 4",
-        "care": "9 files into 1, 3 snapshots expired, 2 orphans removed, 500 ms ago",
+        "maintenance": "9 files into 1, 3 snapshots expired, 2 orphans removed, 500 ms ago",
         "total": "1,000 records, 990 rows",
     }
 
@@ -91,15 +91,15 @@ def test_lines_for_a_log() -> None:
         "orders  batch 7  990 rows  10 rejects  2,000 records/s  lag orders 12  freshness 1.2 s  "
         "commit 45 ms  2 files  broken: positive 4"
     )
-    assert one.care_line(CARE) == (
-        "orders  care of shop.orders  9 files into 1, 3 snapshots expired, 2 orphans removed"
+    assert one.maintenance_line(CARE) == (
+        "orders  maintenance of shop.orders  9 files into 1, 3 snapshots expired, 2 orphans removed"
     )
     few = replace(CARE, compacted_files=0, expired_snapshots=1, table="shop.orders__dlq")
-    assert one.care_line(replace(few, removed_orphans=0)) == (
-        "orders  care of shop.orders__dlq  1 snapshot expired"
+    assert one.maintenance_line(replace(few, removed_orphans=0)) == (
+        "orders  maintenance of shop.orders__dlq  1 snapshot expired"
     )
-    assert one.care_line(replace(few, expired_snapshots=0, removed_orphans=0)) == ""
-    assert "tried again: busy" in one.care_line(replace(CARE, problem="busy"))
+    assert one.maintenance_line(replace(few, expired_snapshots=0, removed_orphans=0)) == ""
+    assert "tried again: busy" in one.maintenance_line(replace(CARE, problem="busy"))
     one.batch_done(BATCH)
     assert one.end_line() == ("orders: 1 batch, 1,000 records: 990 rows in shop.orders, 10 rejects")
 
@@ -107,8 +107,8 @@ def test_lines_for_a_log() -> None:
 def test_the_care_of_rejects_is_not_that_of_the_rows() -> None:
     one = view()
     one.batch_done(BATCH)
-    one.care_done(replace(CARE, table="shop.orders"), 100_000)
-    one.care_done(replace(CARE, table="shop.orders__dlq", live_files=77), 100_000)
+    one.maintenance_done(replace(CARE, table="shop.orders"), 100_000)
+    one.maintenance_done(replace(CARE, table="shop.orders__dlq", live_files=77), 100_000)
     assert "4 in the table" in shown(one, 100_500)["files"]
 
 

@@ -17,7 +17,7 @@ from penstock.spark.tables.files.file_partitions import PartitionField, Transfor
 from penstock.spark.tables.formats.delta.table import DeltaLakeTable
 from penstock.spark.tables.formats.port import LayoutChangedError, PartitionsDifferError
 from penstock.spark.tables.formats.rejects import REJECTS
-from penstock.spark.tables.run.batches import take_both
+from penstock.spark.tables.run.batches import acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.reject_commits import bring_rejects
 from penstock.spark.tables.tasks.report import BatchReport
@@ -146,11 +146,11 @@ def test_two_drivers_that_start_at_once_do_not_have_one_table_each(tmp_path: Pat
     second_rows = TableCommitter(rows.open(), "orders", "second")
     second_rejects = TableCommitter(rejects.open(), "orders", "second")
     first_rejects.take()
-    take_both(second_rejects, second_rows)
+    acquire_tables(second_rejects, second_rows)
     first_rows.take()  # now each has one of them
     assert not _is_still_owner(second_rows)
     assert _is_still_owner(second_rejects)
-    take_both(first_rejects, first_rows)
+    acquire_tables(first_rejects, first_rows)
     offer = Offer(second_rejects.driver, batch_ranges((0, 0, 1)))
     with pytest.raises(CommitStoppedError) as caught:
         second_rejects.commit(offer, [])
@@ -171,11 +171,11 @@ def test_a_driver_takes_both_tables_again_when_it_has_only_one(
     def take_late(starting: BatchRanges | None = None) -> StreamOffset | None:
         while meanwhile:
             others = meanwhile.pop()
-            take_both(others[0], others[1])
+            acquire_tables(others[0], others[1])
         return real(starting)
 
     monkeypatch.setattr(first[1], "take", take_late)
-    take_both(first[0], first[1])
+    acquire_tables(first[0], first[1])
     assert all(_is_still_owner(one) for one in first)
     assert not any(_is_still_owner(one) for one in second)
 

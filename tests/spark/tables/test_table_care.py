@@ -1,4 +1,4 @@
-"""Care of tables: the contract of the port, and the caretaker, for all three kinds of table."""
+"""Maintenance of tables: the contract of the port, and the tasks, for all three kinds of table."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -14,15 +14,15 @@ from penstock.spark.tables.commit.steps import Committed, Load, Step
 from penstock.spark.tables.definition.model import MaintenanceSettings
 from penstock.spark.tables.files.data_files import FileReceipt
 from penstock.spark.tables.files.file_partitions import PartitionField, Transform
-from penstock.spark.tables.files.maintenance import DAY_MS, HOUR_MS, CarePolicy
+from penstock.spark.tables.files.maintenance import DAY_MS, HOUR_MS, MaintenancePolicy
 from penstock.spark.tables.files.orphans import OrphansUnclearError
 from penstock.spark.tables.files.table_facts import Partition
-from penstock.spark.tables.formats.delta import care as delta_care
 from penstock.spark.tables.formats.delta import log as delta_log
-from penstock.spark.tables.formats.iceberg import care as iceberg_care
+from penstock.spark.tables.formats.delta import maintenance as delta_maintenance
+from penstock.spark.tables.formats.iceberg import maintenance as iceberg_maintenance
 from penstock.spark.tables.formats.port import Table
 from penstock.spark.tables.run.committer import TableCommitter
-from penstock.spark.tables.run.maintenance import Caretaker
+from penstock.spark.tables.run.maintenance import TableMaintenance
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     FakeKind,
@@ -34,6 +34,8 @@ from tests.spark.tables.table_kinds import (
     span,
     written,
 )
+
+pytestmark = pytest.mark.tables
 
 LATER_MS = 4_000_000_000_000
 MISSING = r"(?i)not found|no such file|does not exist"
@@ -184,12 +186,12 @@ def test_without_what_is_kept_an_expiry_takes_files_of_kept_states(
     pipeline = Pipeline(kind, clock)
     pipeline.batches(8)
     pipeline.committer.compact(target_bytes=2**20, partitions=[()])
-    taken_out = delta_care._taken_out
+    taken_out = delta_maintenance._taken_out
     monkeypatch.setattr(
-        delta_care, "_taken_out", lambda log, listing, _: taken_out(log, listing, 2**60)
+        delta_maintenance, "_taken_out", lambda log, listing, _: taken_out(log, listing, 2**60)
     )
-    monkeypatch.setattr(delta_care, "live_names", lambda _: set())
-    monkeypatch.setattr(iceberg_care, "_first_of_each_line", lambda _: [])
+    monkeypatch.setattr(delta_maintenance, "live_names", lambda _: set())
+    monkeypatch.setattr(iceberg_maintenance, "_first_of_each_line", lambda _: [])
     pipeline.table.expire(older_than_ms=LATER_MS, keep_count=3)
     with pytest.raises(Exception, match=MISSING):
         states_of(kind)
@@ -227,7 +229,7 @@ def test_a_crash_within_an_expiry_leaves_orphans_that_are_cleaned(
     def crash(*_: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(iceberg_care, "_removed", crash)
+    monkeypatch.setattr(iceberg_maintenance, "_removed", crash)
     monkeypatch.setattr(delta_log.DeltaLog, "remove", crash)
     with pytest.raises(KeyboardInterrupt):
         pipeline.table.expire(older_than_ms=LATER_MS, keep_count=1)
@@ -323,7 +325,9 @@ def test_files_of_an_iceberg_table_that_others_use_are_left(
     assert len(stored(kind)) == 4 + 1 + 1
 
 
-@pytest.mark.parametrize("age_ms", [CarePolicy().orphan_age_ms, -HOUR_MS], ids=["guard", "none"])
+@pytest.mark.parametrize(
+    "age_ms", [MaintenancePolicy().orphan_age_ms, -HOUR_MS], ids=["guard", "none"]
+)
 @only_real
 def test_the_age_keeps_the_files_of_a_running_batch(
     kind: Kind, clock: SetClock, age_ms: int
@@ -335,8 +339,8 @@ def test_the_age_keeps_the_files_of_a_running_batch(
     set_times(stored(kind), clock.time_ms)
     other = TableCommitter(kind.open(), "backfill", "run-x")
     other.take()
-    policy = CarePolicy(orphan_age_ms=age_ms)
-    done = Caretaker(other, SETTINGS, clock, policy).care_now()
+    policy = MaintenancePolicy(orphan_age_ms=age_ms)
+    done = TableMaintenance(other, SETTINGS, clock, policy).maintain_now()
     assert not done.problem
     pipeline.commit(running)
     if age_ms > 0:
@@ -359,26 +363,26 @@ def test_names_that_do_not_fit_stop_the_cleaning(
     monkeypatch.setattr(
         "penstock.spark.tables.formats.delta.log.stored_name", lambda path: f"./{path}"
     )
-    monkeypatch.setattr(iceberg_care._Storage, "name", lambda _, location: f"./{location}")
+    monkeypatch.setattr(iceberg_maintenance._Storage, "name", lambda _, location: f"./{location}")
     with pytest.raises(OrphansUnclearError, match="No orphan was removed"):
         pipeline.table.remove_orphans(older_than_ms=LATER_MS)
     assert stored(kind) == known
 
 
-# --- The caretaker ---
+# --- Tasks ---
 
 
 def test_nothing_is_due_until_the_interval_is_over(kind: Kind, clock: SetClock) -> None:
     pipeline = Pipeline(kind, clock)
-    caretaker = Caretaker(pipeline.committer, MaintenanceSettings(), clock)
+    maintenance = TableMaintenance(pipeline.committer, MaintenanceSettings(), clock)
     pipeline.batches(1)
-    first = caretaker.after_batch()
+    first = maintenance.after_batch()
     assert first is not None
     assert (first.problem, first.live_files, first.compacted_files) == ("", 1, 0)
     pipeline.batches(9)
-    assert caretaker.after_batch() is None
+    assert maintenance.after_batch() is None
     clock.advance(minutes=1)
-    done = caretaker.after_batch()
+    done = maintenance.after_batch()
     assert done is not None
     assert (done.compacted_files, done.written_files, done.live_files) == (10, 1, 1)
     assert done.live_bytes > 0
@@ -389,20 +393,20 @@ def test_nothing_is_due_until_the_interval_is_over(kind: Kind, clock: SetClock) 
 def test_care_that_is_turned_off_is_only_done_when_asked(kind: Kind, clock: SetClock) -> None:
     pipeline = Pipeline(kind, clock)
     off = MaintenanceSettings(is_enabled=False)
-    caretaker = Caretaker(pipeline.committer, off, clock)
+    maintenance = TableMaintenance(pipeline.committer, off, clock)
     pipeline.batches(9)
-    assert caretaker.after_batch() is None
-    assert caretaker.care_now().compacted_files == 9
+    assert maintenance.after_batch() is None
+    assert maintenance.maintain_now().compacted_files == 9
 
 
 def test_the_next_batch_knows_what_the_care_committed(
     kind: Kind, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = Pipeline(kind, clock)
-    caretaker = Caretaker(pipeline.committer, SETTINGS, clock)
+    maintenance = TableMaintenance(pipeline.committer, SETTINGS, clock)
     pipeline.batches(20)
     clock.advance(hours=2)
-    done = caretaker.care_now()
+    done = maintenance.maintain_now()
     assert done.compacted_files == 20
     assert done.expired_snapshots > 0
     assert pipeline.committer.state == kind.open().load()
@@ -421,12 +425,13 @@ def test_the_next_batch_knows_what_the_care_committed(
 def test_partitions_are_put_together_each_for_itself(kind: Kind, clock: SetClock) -> None:
     days = (PartitionField("_kafka_timestamp", Transform.DAY),)
     pipeline = Pipeline(kind, clock, days)
-    caretaker = Caretaker(pipeline.committer, SETTINGS, clock, CarePolicy(files_min=4))
+    policy = MaintenancePolicy(files_min=4)
+    maintenance = TableMaintenance(pipeline.committer, SETTINGS, clock, policy)
     pipeline.batches(12)  # from 22:30 on, nine of them to midnight
-    done = caretaker.care_now()
+    done = maintenance.maintain_now()
     assert (done.problem, done.compacted_files, done.live_files) == ("", 9, 1 + 3)
-    assert caretaker.care_now().compacted_files == 3  # a day without new files gets its rest
-    assert caretaker.care_now().compacted_files == 0
+    assert maintenance.maintain_now().compacted_files == 3  # a day without new files gets its rest
+    assert maintenance.maintain_now().compacted_files == 0
     assert offsets_in(kind.read()) == span(0, 0, 120)
 
 
@@ -448,7 +453,7 @@ def test_somebody_elses_commit_is_given_way_to(
     kind: Kind, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = Pipeline(kind, clock)
-    caretaker = Caretaker(pipeline.committer, SETTINGS, clock)
+    maintenance = TableMaintenance(pipeline.committer, SETTINGS, clock)
     pipeline.batches(9)
     live_files = pipeline.table.live_files
 
@@ -458,19 +463,19 @@ def test_somebody_elses_commit_is_given_way_to(
         return live_files()
 
     monkeypatch.setattr(pipeline.table, "live_files", and_somebody_commits)
-    done = caretaker.after_batch()
+    done = maintenance.after_batch()
     assert done is not None
     assert "TableMovedError" in done.problem
     assert done.compacted_files == 0
     pipeline.batches(1)
-    assert caretaker.after_batch() is not None  # a minute later, not ten
+    assert maintenance.after_batch() is not None  # a minute later, not ten
     assert len(pipeline.table.live_files()) == 1
     assert offsets_in(kind.read()) == span(0, 0, 100)
 
 
 def test_care_never_raises(kind: Kind, clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline = Pipeline(kind, clock)
-    caretaker = Caretaker(pipeline.committer, SETTINGS, clock)
+    maintenance = TableMaintenance(pipeline.committer, SETTINGS, clock)
     pipeline.batches(1)
 
     def broken(*_: object, **__: object) -> None:
@@ -478,7 +483,7 @@ def test_care_never_raises(kind: Kind, clock: SetClock, monkeypatch: pytest.Monk
 
     for name in ("live_files", "snapshots", "remove_orphans", "load"):
         monkeypatch.setattr(pipeline.table, name, broken)
-    done = caretaker.care_now()
+    done = maintenance.maintain_now()
     assert done.problem == "OSError: disk on fire"
     monkeypatch.undo()
-    assert caretaker.care_now().problem == ""
+    assert maintenance.maintain_now().problem == ""

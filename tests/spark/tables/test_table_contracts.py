@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.every_spark, pytest.mark.timeout(90
 
 CONTRACTS = {
     "delta": sampled(delta_contracts.CONTRACTS, ["check", "change_feed"]),
-    "iceberg": sampled(iceberg_contracts.CONTRACTS, ["required_2", "comments"]),
+    "iceberg": sampled(iceberg_contracts.CONTRACTS, ["required_2", "comments", "by_text"]),
 }
 LIBRARY = {"delta": "deltalake", "iceberg": "pyiceberg"}
 Key = tuple[str, str, str]

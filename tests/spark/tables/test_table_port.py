@@ -27,6 +27,8 @@ from tests.spark.tables.table_kinds import (
     written,
 )
 
+pytestmark = pytest.mark.tables
+
 LATER_MS = 4_000_000_000_000
 
 

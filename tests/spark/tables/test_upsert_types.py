@@ -19,6 +19,8 @@ from penstock.spark.tables.formats.port import Table
 from tests.spark.tables.change_batches import written_changes
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind, commit_of, taken
 
+pytestmark = pytest.mark.tables
+
 KINDS: dict[str, Callable[..., Kind]] = {"delta": DeltaKind, "iceberg": IcebergKind}
 DAY = datetime.date(2026, 1, 31)
 MOMENT = datetime.datetime(2026, 1, 31, 23, 59, 59, 999_999, tzinfo=datetime.UTC)

@@ -21,7 +21,7 @@ from penstock.spark.tables.files.file_partitions import PartitionField, Transfor
 from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.rules.planner import Plan
 from penstock.spark.tables.run import replay as replaying
-from penstock.spark.tables.run.batches import BatchDriver, take_both
+from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.plans import Plans
 from penstock.spark.tables.run.preparing import Prepared
@@ -136,7 +136,7 @@ class ValueWorld:
             lambda _ranges, plan: [write_records(iter([given]), Judge(plan), about)],
             None,
         )
-        assert take_both(rejects, rows, ranges_of([(0, 0, 0)])) is not None
+        assert acquire_tables(rejects, rows, ranges_of([(0, 0, 0)])) is not None
         BatchDriver(rows, rejects, writer.write).bring(writer.write(ranges))
         self.offset += len(values)
 

@@ -1,6 +1,6 @@
 """The service: `orders` in, totals into the ledger, `confirmations` out.
 
-What it promises:
+Promises:
 
 - No order is lost. Positions are committed after the orders are in the ledger and confirmed.
 - No order is counted twice, however often it is delivered: the ledger knows it.

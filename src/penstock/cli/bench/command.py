@@ -60,7 +60,7 @@ _length_options = _together(
         help="How long to measure, after the warm-up.",
     ),
     click.option(
-        "--count", type=int, metavar="N", help="Measure so many records (commits), not a duration."
+        "--count", type=int, metavar="N", help="Measure N records (commits), not a duration."
     ),
     click.option(
         "--warmup",
@@ -84,7 +84,7 @@ _topic_options = _together(
     click.option(
         "--partitions",
         type=int,
-        help="Partitions of the topic that is made; by default 1, for groups one for each member.",
+        help="Partitions of the created topic; by default 1, for groups one for each member.",
     ),
     click.option(
         "--topic",
@@ -102,7 +102,7 @@ _topic_options = _together(
         "topic_configs",
         multiple=True,
         metavar="NAME=VALUE",
-        help="A setting of the topic that is made; may be repeated.",
+        help="A setting of the created topic; may be repeated.",
     ),
 )
 
@@ -160,8 +160,8 @@ _rate_option = click.option(
     "--rate",
     type=float,
     metavar="PER_SECOND",
-    help="Send so many records (commits) a second, all clients together, however slow the answers "
-    "are; latency then counts from the time each was due. Without it, as fast as possible.",
+    help="Send this number of records (commits) a second, all clients together, however slow the "
+    "answers are; latency then counts from the time each was due. Without it, as fast as possible.",
 )
 
 _in_flight_option = click.option(
@@ -204,7 +204,7 @@ _result_options = _together(
 def bench() -> None:
     """Measure any Kafka broker from processes of their own, or two in turns.
 
-    Whether the load generator or the broker was the limit is told with the figures.
+    The result also reports whether the load generator or the broker was the limit.
     """
 
 
@@ -241,8 +241,8 @@ def produce(**options: object) -> None:
 def consume(**options: object) -> None:
     """Read records as fast as a broker gives them, and time each fetch.
 
-    A topic is made and filled first; with --topic one that exists is read. Records are counted and
-    not decoded.
+    A topic is created and filled first; with --topic an existing one is read. Records are counted
+    and not decoded.
     """
     _measure(CONSUME, options)
 
@@ -324,8 +324,8 @@ def _workload(kind: str, given: Mapping[str, Any]) -> Workload:
     partitions = given["partitions"]
     if given["topic"] is not None and (partitions is not None or given["topic_configs"]):
         raise click.UsageError(
-            "--partitions and --topic-config are for a topic that is made; the one that --topic "
-            "names stays as it is."
+            "--partitions and --topic-config are for a created topic; the topic that --topic names "
+            "stays as it is."
         )
     names = ("size_bytes", "batch_records", "compression", "keys", "key_count", "rate", "in_flight")
     others = {name: given[name] for name in names if name in given}

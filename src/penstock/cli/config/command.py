@@ -55,8 +55,8 @@ def config() -> None:
 def check(context: click.Context, file: str, as_json: bool) -> None:
     """Check a settings FILE, with the environment on top, as `penstock serve` would.
 
-    Tells everything that is wrong at once, with lines, or shows what differs from the defaults.
-    Exit code 1 when something is wrong.
+    Reports all errors at once, with lines, or shows the settings that differ from the defaults.
+    Exit code 1 on an error.
     """
     try:
         loaded = load(file, {})
@@ -164,7 +164,7 @@ def explain(
 
 
 @config.command(
-    short_help="What a running broker would change if it got a settings file.",
+    short_help="Show the changes of a settings file to a running broker.",
     epilog=examples("penstock config plan penstock.toml"),
 )
 @click.argument("file", type=_FILE)
@@ -175,12 +175,12 @@ def explain(
 def plan(
     context: click.Context, file: str, bootstrap: str, timeout_seconds: float, as_json: bool
 ) -> None:
-    """Tell what a running broker would change if its settings file were FILE; change nothing.
+    """Show the changes that a running broker would apply if its settings file were FILE.
 
-    Only settings that the broker tells over the wire are compared; the others that are given are
-    named. Settings of topics that the file
-    no longer declares are taken back by the broker that set them, and are not listed here. Exit
-    code 1 when something cannot be done.
+    Nothing is changed. Only settings that the broker reports over the wire are compared; other
+    settings in FILE are listed by name. Settings of topics that the file no longer declares are
+    reset by the broker that set them, and are not listed here. Exit code 1 when a change is
+    impossible.
     """
     loaded = load(file, {})
     from penstock.cli.config.plan import make_plan
@@ -196,7 +196,7 @@ def plan(
         for problem in problems:
             note(problem)
         if not_compared:
-            note(f"Not compared, for a broker does not tell them: {', '.join(not_compared)}.")
+            note(f"Not compared, because brokers do not report them: {', '.join(not_compared)}.")
         if not steps and not problems:
             click.echo("Nothing to change.")
     if problems:

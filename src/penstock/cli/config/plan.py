@@ -15,7 +15,7 @@ from penstock.cli.brokers import open_cluster
 from penstock.cli.config.text import shown
 from penstock.cli.text.settings_text import setting_documents
 from penstock.client.cluster import Cluster
-from penstock.cluster.declared_topics import ExistingTopic, plan_topics, told
+from penstock.cluster.declared_topics import ExistingTopic, plan_lines, plan_topics
 from penstock.core.settings.config import DEFAULT_SOURCE, Loaded, SettingInfo, describe_settings
 from penstock.core.settings.topic_declarations import TopicDeclaration
 
@@ -73,7 +73,7 @@ def make_plan(loaded: Loaded, bootstrap: str, timeout_seconds: float) -> Plan:
         elif is_given or info.key not in _PATHS:
             steps += _setting_steps(info, wanted, found, problems)
     topics = plan_topics(loaded.topics, existing, {})
-    return Plan([*steps, *told(topics)], [*problems, *topics.problems], not_compared)
+    return Plan([*steps, *plan_lines(topics)], [*problems, *topics.problems], not_compared)
 
 
 def _setting_steps(

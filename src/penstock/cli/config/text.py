@@ -93,7 +93,7 @@ def print_one(document: Mapping[str, object]) -> None:
 
 def _in_force(broker: object, default: object) -> str:
     if not isinstance(broker, dict):
-        return "a broker does not tell this setting over the wire"
+        return "a broker does not report this setting over the wire"
     source = _SOURCES.get(str(broker["source"]), broker["source"])
     # Kafka reports it in a coarser unit while it has its default.
     value = shown(default) if broker["value"] is None else broker["value"]

@@ -50,7 +50,7 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (replaced by th
 
 
 @click.command(
-    short_help="Look for what will hurt, with remedies.",
+    short_help="Find problems, with remedies.",
     epilog=examples(
         "penstock doctor",
         "penstock doctor --config /etc/penstock.toml",
@@ -84,11 +84,10 @@ def doctor(
     timeout_seconds: float,
     as_json: bool,
 ) -> int:
-    """Look at this machine and at a broker for what will hurt, and say what to do about it.
+    """Check this machine and a broker for problems, and print the remedies.
 
-    It looks at the port, the data directory and its disk, limits, memory, clocks, versions, and at
-    the addresses that a broker tells its clients to use. Exit code 0 when nothing was found, 1
-    otherwise.
+    It checks the port, the data directory and its disk, limits, memory, clocks, versions, and the
+    addresses that a broker advertises. Exit code 0 when nothing was found, 1 otherwise.
     """
     if bootstrap is not None and data_dir is not None:
         raise click.UsageError(

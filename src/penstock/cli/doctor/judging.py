@@ -95,7 +95,7 @@ def judge_directory(facts: DirectoryFacts, settings: Settings) -> Iterator[Judge
             "data",
             FINDING,
             f"{facts.path} is a file",
-            "Set node.data_dir (`penstock serve --data-dir`) to a folder, or to one to be made.",
+            "Set node.data_dir (`penstock serve --data-dir`) to a folder, or to a new path.",
         )
         return
     if not facts.is_writable or facts.problem:
@@ -111,7 +111,7 @@ def judge_directory(facts: DirectoryFacts, settings: Settings) -> Iterator[Judge
         count = count_text(facts.partitions, "partition")
         yield Judgement("data", FINE, f"{facts.path} can be written, {count} in it")
     else:
-        yield Judgement("data", FINE, f"{facts.path} is not there and will be made")
+        yield Judgement("data", FINE, f"{facts.path} does not exist; the broker creates it")
     yield _judge_space(facts, settings)
     yield _judge_filesystem(facts)
     if facts.sync_ms is not None:
@@ -207,20 +207,20 @@ def judge_limits(facts: LimitFacts, settings: Settings) -> Iterator[Judgement]:
     if facts.memory_limit_bytes:
         available = min(available or facts.memory_limit_bytes, facts.memory_limit_bytes)
     if not available:
-        yield Judgement("memory", NOTE, "the system does not tell how much memory there is")
+        yield Judgement("memory", NOTE, "the system does not report its memory")
         return
     wanted_bytes = max(MEMORY_LOW_BYTES, settings.listener.request_bytes_in_flight_max)
     if available < wanted_bytes:
         yield Judgement(
             "memory",
             FINDING,
-            f"{size_text(available)} of memory can be had, and requests in flight alone may take "
+            f"{size_text(available)} of memory is available, and requests in flight alone may use "
             f"{size_text(settings.listener.request_bytes_in_flight_max)}",
             "Give the machine or the container more, or lower "
             "listener.request_bytes_in_flight_max.",
         )
     else:
-        yield Judgement("memory", FINE, f"{size_text(available)} of memory can be had")
+        yield Judgement("memory", FINE, f"{size_text(available)} of memory is available")
 
 
 def judge_clock(facts: ClockFacts) -> Iterator[Judgement]:
@@ -229,25 +229,26 @@ def judge_clock(facts: ClockFacts) -> Iterator[Judgement]:
         yield Judgement(
             "clock",
             FINDING,
-            "the clock says a year before 2025: retention by time would delete or keep wrongly",
-            "Set it, and let a time service keep it (`timedatectl set-ntp true`).",
+            "the clock shows a year before 2025: retention by time would delete or keep the wrong "
+            "records",
+            "Set it, and synchronize it (`timedatectl set-ntp true`).",
         )
     elif not facts.is_monotonic:
         yield Judgement(
             "clock",
             FINDING,
             "the clock for durations went back: timeouts cannot be trusted on this machine",
-            "Tell whoever runs the machine; a virtual one may need another clock source.",
+            "Report it to the machine's administrator; a VM may need another clock source.",
         )
     elif facts.is_synchronized is False:
         yield Judgement(
             "clock",
             NOTE,
-            "the kernel knows of no time service that keeps the clock right; that is well only in "
-            "a virtual machine whose host does it",
+            "the clock is not synchronized (no NTP); this is fine only if the host of a virtual "
+            "machine synchronizes it",
         )
     else:
-        how = "" if facts.is_synchronized is None else ", and a time service keeps it right"
+        how = "" if facts.is_synchronized is None else " and synchronized"
         yield Judgement("clock", FINE, f"the clock is plausible{how}")
     if facts.broker_newest_ms is not None:
         yield _judge_drift(facts.broker_newest_ms - facts.now_ms)
@@ -259,7 +260,7 @@ def _judge_drift(ahead_ms: int) -> Judgement:
             "drift",
             FINDING,
             f"the broker wrote a record {ahead_ms / 1000:.1f} s in the future of this machine",
-            "One of the two clocks is wrong: let a time service keep both.",
+            "One of the two clocks is wrong: synchronize both (NTP).",
         )
     return Judgement("drift", FINE, "no time of the broker's own records is in the future here")
 
@@ -274,7 +275,7 @@ def judge_versions(facts: VersionFacts) -> Iterator[Judgement]:
             "compiled",
             NOTE,
             "the hot path is not compiled: a small request costs twice as much. `pip install` "
-            "with a C compiler at hand compiles it",
+            "with an installed C compiler compiles it",
         )
     if facts.extras:
         there = sorted(name for name, is_there in facts.extras.items() if is_there)
@@ -295,15 +296,17 @@ def judge_cluster(facts: ClusterFacts) -> Iterator[Judgement]:
         yield Judgement(
             "metadata",
             FINDING,
-            f"the cluster did not tell its brokers: {facts.problem}",
-            "Look at the broker's log.",
+            f"the cluster did not report its brokers: {facts.problem}",
+            "Check the broker's log.",
         )
         return
     count = count_text(len(facts.advertised), "broker")
     yield Judgement("metadata", FINE, f"cluster {facts.cluster_id or '-'} has {count}")
     is_remote = not any(one.is_loopback for one in facts.bootstrap if one.speaks_kafka)
-    for told in facts.advertised:
-        yield _judge_advertised(told.broker_id, told.seen, facts.cluster_id, is_remote=is_remote)
+    for broker in facts.advertised:
+        yield _judge_advertised(
+            broker.broker_id, broker.seen, facts.cluster_id, is_remote=is_remote
+        )
 
 
 def _judge_address(check: str, seen: AddressFacts, name: str) -> Judgement:
@@ -318,14 +321,14 @@ def _judge_address(check: str, seen: AddressFacts, name: str) -> Judgement:
         return Judgement(
             check,
             FINDING,
-            f"nobody can be reached at {name}: {seen.connect_problem}",
+            f"{name} is unreachable: {seen.connect_problem}",
             "Start the broker (`penstock serve`), or check port, firewall and listener.host.",
         )
     if not seen.speaks_kafka:
         return Judgement(
             check,
             FINDING,
-            f"{name} takes connections and does not answer as a broker: {seen.speak_problem}",
+            f"{name} accepts connections, but does not answer as a broker: {seen.speak_problem}",
             "It is another service, or a listener with TLS or SASL: name a PLAINTEXT one.",
         )
     return Judgement(check, FINE, f"{name} answers as a broker, in {seen.answer_ms:.1f} ms")
@@ -337,21 +340,21 @@ def _judge_advertised(
     name = f"broker {broker_id} at {seen.address}"
     remedy = (
         "Set listener.advertised_host and listener.advertised_port (Apache Kafka: "
-        "advertised.listeners) to what clients can reach."
+        "advertised.listeners) to an address that clients can reach."
     )
     if any(one in _WILDCARDS for one in seen.resolved):
-        words = f"clients are told to connect to {seen.address}, which is no address"
+        words = f"the broker advertises {seen.address}, which is not the address of a host"
         return Judgement("advertised", FINDING, words, remedy)
     if seen.is_loopback and is_remote:
         words = (
-            f"clients are told to connect to {seen.address}, which on every machine is the machine "
-            "itself: only clients beside the broker will work"
+            f"the broker advertises {seen.address}, which on every machine is the machine itself: "
+            "only clients on the broker's machine can connect"
         )
         return Judgement("advertised", FINDING, words, remedy)
     if seen.resolve_problem or seen.connect_problem or not seen.speaks_kafka:
         problem = _judge_address("advertised", seen, seen.address).words
         return Judgement(
-            "advertised", FINDING, f"clients are told of {name}, and {problem}", remedy
+            "advertised", FINDING, f"the cluster advertises {name}, but {problem}", remedy
         )
     if seen.cluster_id is not None and seen.cluster_id != cluster_id:
         words = f"{name} is of another cluster ({seen.cluster_id}): clients would mix up two"

@@ -175,9 +175,9 @@ def describe(
     "watch_seconds",
     type=Number(min=0, min_open=True),
     metavar="SECONDS",
-    help="Show it again and again, this far apart; Ctrl-C ends.",
+    help="Repeat at this interval; Ctrl-C stops.",
 )
-@click.option("--count", type=WholeNumber(min=1), help="With --watch: end after so many times.")
+@click.option("--count", type=WholeNumber(min=1), help="With --watch: the number of repetitions.")
 @bootstrap_option
 @timeout_option
 @json_option("Print a JSON document; with --watch one a line.")

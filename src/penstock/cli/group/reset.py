@@ -66,7 +66,7 @@ _SCENARIOS: Final = (
     metavar="TIME",
     help="To the first record at or after an ISO time, or milliseconds since 1970.",
 )
-@click.option("--shift-by", type=int, help="Forward by so many records; back when below zero.")
+@click.option("--shift-by", type=int, help="Forward by this number of records; back if negative.")
 @click.option(
     "--from-file",
     type=click.Path(exists=True, dir_okay=False),

@@ -1,4 +1,4 @@
-"""`penstock table backfill` and `care`: work on a table outside its pipeline.
+"""`penstock table backfill` and `maintain`: work on a table outside its pipeline.
 
 Both can run while the pipeline runs.
 """
@@ -31,7 +31,7 @@ _OPTION: Final = re.compile(r"\b(starting|ending)(?:Offsets|Timestamp|OffsetsByT
 
 
 @click.command(
-    short_help="Bring what lies before the beginning of a pipeline.",
+    short_help="Write records from before a pipeline's first offset.",
     epilog=examples(
         "penstock table backfill orders.toml --from earliest --to latest",
         "penstock table backfill orders.toml --from 2024-05-01T00:00:00Z --to 2024-06-01T00:00:00Z",
@@ -52,7 +52,7 @@ _OPTION: Final = re.compile(r"\b(starting|ending)(?:Offsets|Timestamp|OffsetsByT
     default=LATEST,
     show_default=True,
     metavar="POSITION",
-    help="The same, or latest; it ends where the pipeline began in any case.",
+    help="The same, or latest; it ends at the pipeline's first offset in any case.",
 )
 @spark_options
 @json_option()
@@ -65,9 +65,9 @@ def backfill(
     log: str | None,
     as_json: bool,
 ) -> None:
-    """Bring records of FILE that are older than the first ones its pipeline has brought.
+    """Write records of FILE's topics from before its pipeline's first offset.
 
-    Offsets in JSON are {"topic": {"0": 42}}. One that was interrupted goes on when it is started
+    Offsets in JSON are {"topic": {"0": 42}}. An interrupted backfill continues when it is started
     again with the same positions.
     """
     words = (position_word(start, "--from"), position_word(end, "--to"))
@@ -94,7 +94,7 @@ def backfill(
             start=words[0],
             end=words[1],
             transform=loaded.transform,
-            told=lambda now: note(backfill_line(now)),
+            on_commit=lambda now: note(backfill_line(now)),
         )
     if as_json:
         print_json(
@@ -164,21 +164,21 @@ def position_word(text: str, option: str = "--from") -> str:
 
 @click.command(
     short_help="Compact, expire and clean up now.",
-    epilog=examples("penstock table care orders.toml"),
+    epilog=examples("penstock table maintain orders.toml"),
 )
 @click.argument("file", metavar="FILE")
 @json_option()
-def care(file: str, as_json: bool) -> int:
+def maintain(file: str, as_json: bool) -> int:
     """Put small files of FILE's tables together, expire old snapshots, remove orphaned files.
 
     A running pipeline does this by itself. The exit code is 1 when something could not be done.
     """
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
-        from penstock.spark.tables.run.maintenance_now import care_now
+        from penstock.spark.tables.run.maintenance_now import maintain_now
 
     with told_of(file):
-        done = care_now(load_pipeline(file).definition)
+        done = maintain_now(load_pipeline(file).definition)
     if as_json:
         print_json(
             [

@@ -12,7 +12,7 @@ from penstock.cli.extras import extras_named
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
-from penstock.cli.table.again import backfill, care
+from penstock.cli.table.again import backfill, maintain
 from penstock.cli.table.dlq import dlq
 from penstock.cli.table.forget import forget
 from penstock.cli.table.run import run
@@ -26,7 +26,7 @@ from penstock.cli.text.pipeline_words import told_of
 
 
 @click.group(
-    short_help="Topics into Iceberg and Delta tables.",
+    short_help="Write topics to Iceberg and Delta tables.",
     epilog=examples(
         "penstock table check orders.toml        does it fit? nothing is changed",
         "penstock table run orders.toml --once   all that is in the topics now",
@@ -35,21 +35,21 @@ from penstock.cli.text.pipeline_words import told_of
     ),
 )
 def table() -> None:
-    """Topics into Iceberg and Delta tables, each record once.
+    """Write topics to Iceberg and Delta tables, each record once.
 
     FILE is the pipeline: a TOML file, or file.py or file.py:name with decorators.
     """
 
 
 table.add_command(backfill)
-table.add_command(care)
+table.add_command(maintain)
 table.add_command(dlq)
 table.add_command(forget)
 table.add_command(run)
 
 
 @table.command(
-    short_help="Try everything but writing.",
+    short_help="Check a pipeline without writing.",
     epilog=examples("penstock table check orders.toml", "penstock table check orders.py --json"),
 )
 @click.argument("file", metavar="FILE")
@@ -63,9 +63,9 @@ table.add_command(run)
 )
 @json_option()
 def check(file: str, row_count_max: int, as_json: bool) -> int:
-    """Look at brokers, topics, schema, table and warehouse of FILE, and parse a sample.
+    """Check brokers, topics, schema, table and warehouse of FILE, and parse a sample.
 
-    Nothing is written. The sample is made of the last records of each partition. The exit code is
+    Nothing is written. The sample has the last records of each partition. The exit code is
     1 when the pipeline could not start.
     """
     with extras_named():
@@ -87,7 +87,7 @@ def check(file: str, row_count_max: int, as_json: bool) -> int:
 
 
 @table.command(
-    short_help="Show what the table holds, and how far behind it is.",
+    short_help="Show a table's commits, lag and files.",
     epilog=examples(
         "penstock table status orders.toml", "penstock table status orders.toml --json"
     ),
@@ -98,7 +98,7 @@ def check(file: str, row_count_max: int, as_json: bool) -> int:
 def status(file: str, every: bool, as_json: bool) -> None:
     """Show the table of FILE: commits, offsets, lag, freshness, files, snapshots, bad records.
 
-    What is held is what the table itself says. Lag is unknown (-) when no broker answers.
+    Commits and offsets are read from the table itself. Lag is unknown (-) when no broker answers.
     """
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline

@@ -135,7 +135,7 @@ def replay(
 ) -> None:
     """Put bad records of FILE into the table, once each, after the schema or a rule was corrected.
 
-    Those that are bad again stay, with the new reason and one more attempt.
+    Records that are bad again stay, with the new reason and one more attempt.
     """
     if from_offset is not None and to_offset is not None and from_offset >= to_offset:
         raise click.UsageError(

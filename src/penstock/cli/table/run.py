@@ -93,10 +93,10 @@ class StopSignals:
 @click.option(
     "--once/--continuous",
     default=False,
-    help="End where the topics end now, or go on until Ctrl-C.  [default: continuous]",
+    help="Stop at the current end of the topics, or run until Ctrl-C.  [default: continuous]",
 )
 @spark_options
-@json_option("At the end print what was done as a JSON document.")
+@json_option("Print the totals as a JSON document at the end.")
 def run(
     file: str,
     once: bool,
@@ -105,11 +105,11 @@ def run(
     log: str | None,
     as_json: bool,
 ) -> None:
-    """Bring the topics of FILE into its table, each record once.
+    """Write the topics of FILE into its table, each record once.
 
-    The table is made if it is not there. Ctrl-C stops; the next run goes on from what the table
-    holds, whatever became of the checkpoint. A terminal shows a live view, anything else a line
-    for each batch, on standard error.
+    The table is created if it does not exist. Ctrl-C stops; the next run continues from the offsets
+    in the table, whatever became of the checkpoint. A terminal shows a live view, anything else a
+    line for each batch, on standard error.
 
     Exit codes: 0 done or stopped by Ctrl-C, 1 the pipeline failed, 2 wrong usage or wrong settings,
     3 no broker.
@@ -134,7 +134,7 @@ def run(
         with told_of(file):
             _bring(loaded, SparkWish(master, settings, log), view, signals, once=once)
     if signals.was_interrupted:
-        note("stopped while it was starting; nothing was brought")
+        note("stopped while it was starting; nothing was committed")
     if view is None:
         return
     if as_json:

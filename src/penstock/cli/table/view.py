@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.core.clock import Clock
     from penstock.spark.tables.inspection.run_view import RunView
-    from penstock.spark.tables.run.events import BatchDone, CareDone
+    from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
 
 REFRESHES_PER_SECOND = 2
 
@@ -49,11 +49,11 @@ class LineView:
             self._view.batch_done(event)
             note(self._view.batch_line(event))
 
-    def care_done(self, event: CareDone) -> None:
+    def maintenance_done(self, event: MaintenanceDone) -> None:
         """Show finished maintenance of the table."""
         with self._lock:
-            self._view.care_done(event, self._clock.now_ms())
-            _note(self._view.care_line(event))
+            self._view.maintenance_done(event, self._clock.now_ms())
+            _note(self._view.maintenance_line(event))
 
     def broker_seen(self, lags: Mapping[str, int]) -> None:
         """Show that a broker answers."""
@@ -93,10 +93,10 @@ class ScreenView:
         with self._lock:
             self._view.batch_done(event)
 
-    def care_done(self, event: CareDone) -> None:
+    def maintenance_done(self, event: MaintenanceDone) -> None:
         """Show finished maintenance of the table."""
         with self._lock:
-            self._view.care_done(event, self._clock.now_ms())
+            self._view.maintenance_done(event, self._clock.now_ms())
 
     def broker_seen(self, lags: Mapping[str, int]) -> None:
         """Show that a broker answers."""

@@ -96,8 +96,8 @@ def tell_driver(to: LossAddress, report: LossReport) -> None:
             connection.sendall(write_report(to, report))
     except OSError as error:
         LOGGER.warning(
-            "the driver could not be told of this loss at %s:%d (%s): it is counted in this log "
-            "only, and not in the progress of the query. Let executors connect to the driver.",
+            "this loss could not be reported to the driver at %s:%d (%s): it is counted in this "
+            "log only, and not in the progress of the query. Let executors connect to the driver.",
             to.host,
             to.port,
             error,

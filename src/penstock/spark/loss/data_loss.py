@@ -106,7 +106,10 @@ def ends_early(start: StreamOffset, latest: StreamOffset) -> list[TopicPartition
 
 
 def within(latest: StreamOffset, target: StreamOffset, start: StreamOffset) -> StreamOffset:
-    """Return the current ends, bounded by `target` and not before `start`."""
+    """Return the current ends, bounded by the later one of `target` and `start`.
+
+    Partitions that neither of them has are left out.
+    """
     positions = {}
     for at, end in latest.positions.items():
         # A position in a deleted topic of the same name is not a bound.
@@ -291,7 +294,7 @@ def _change(
     if 0 <= epoch_end < position.offset:
         what = (
             f"the log of {at} was truncated at offset {epoch_end} after the query had read to "
-            f"{position.offset}: what it read from there on is gone or was written anew"
+            f"{position.offset}: the truncated records are gone or were written anew"
         )
         return Loss(LossKind.TRUNCATED, at, what, f"{at} is read again from offset {epoch_end}")
     if end < position.offset:

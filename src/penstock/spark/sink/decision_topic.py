@@ -99,7 +99,7 @@ def _warn_of_one_replica(name: str, replicas: int, broker_count: int) -> None:
     if replicas == 1 and broker_count >= BROKERS_FOR_REPLICAS_MIN:
         LOGGER.warning(
             "the topic of decisions, %s, has one replica on a cluster of %d brokers. While its "
-            "broker is away no micro-batch is committed; if its disk is lost, so are the "
+            "broker is unreachable, no micro-batch is committed; if its disk is lost, so are the "
             "decisions, and a query that restarts then may write its last batch a second time. "
             "Give it three replicas (kafka-reassign-partitions), and set %s to %d.",
             name,

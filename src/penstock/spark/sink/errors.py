@@ -22,8 +22,8 @@ class SupersededError(SinkError):
     def __init__(self, run: str, successor: str) -> None:
         super().__init__(
             f"run {run} of this query was replaced by run {successor}, which writes to the same "
-            "topics with the same checkpoint. Nothing of this micro-batch was made visible by this "
-            "run. Stop the driver that should not run; the other one goes on."
+            "topics with the same checkpoint. No row of this micro-batch became visible through "
+            "this run. Stop the driver that should not run; the other one continues."
         )
 
 
@@ -32,10 +32,11 @@ class OwnershipLostError(SinkError):
 
     def __init__(self, batch_id: int, answer: str) -> None:
         super().__init__(
-            f"another driver of this query took the log of decisions while this one committed "
+            f"another driver of this query acquired the log of decisions while this one committed "
             f"batch {batch_id}, or the brokers took longer than a minute for it and gave it up "
-            f"({answer}). Whether the batch is decided is in the log, and a restart of the query "
-            "goes on from there. If a second driver runs this query, stop the one that should not."
+            f"({answer}). The log records whether the batch is decided, and a restart of the query "
+            "continues from there. If a second driver runs this query, stop the one that should "
+            "not run."
         )
 
 
@@ -45,11 +46,11 @@ class OwnershipForgottenError(SinkError):
     def __init__(self, batch_id: int, answer: str) -> None:
         super().__init__(
             f"the cluster has forgotten that this driver owns the log of decisions ({answer}), so "
-            f"that batch {batch_id} could not be decided. A transactional id is forgotten when "
-            "nobody used it for the brokers' transactional.id.expiration.ms, or when they lost "
-            "their state of transactions. Restart the query: it takes the log again, and writes "
-            "the batch anew if it is not decided. If it happens again soon, look at the brokers' "
-            "__transaction_state."
+            f"that batch {batch_id} could not be decided. A transactional id is forgotten when it "
+            "was unused for the brokers' transactional.id.expiration.ms, or when the brokers lost "
+            "their state of transactions. Restart the query: it acquires the log again, and "
+            "writes the batch anew if it is not decided. If it happens again soon, check the "
+            "brokers' __transaction_state."
         )
 
 
@@ -60,8 +61,8 @@ class DecisionMissingError(SinkError):
         super().__init__(
             f"tasks found batch {batch_id} committed and wrote nothing, and now the topic of "
             "decisions does not say so: the topic or records of it were deleted meanwhile. "
-            "Nothing of the batch was made visible by this run. A restart writes the batch; if it "
-            "is in the output already, that is a second time. So compare the output with the "
+            "No row of the batch became visible through this run. A restart writes the batch; if "
+            "it is in the output already, that is a second time. So compare the output with the "
             f"input first, whose offsets are in offsets/{batch_id} of the checkpoint."
         )
 
@@ -86,7 +87,7 @@ class PrefixChangedError(SinkError):
         super().__init__(
             f"this query has committed batches with transactionalIdPrefix={decided}, and now it is "
             f"{given}. A driver that still runs with the old one would not be fenced, and both "
-            "would write. Nothing of this micro-batch was made visible. Set the option back to "
+            "would write. No row of this micro-batch became visible. Set the option back to "
             f"{decided}; to use another one, start with a new checkpoint location and starting "
             "offsets that fit what the output has."
         )
@@ -96,15 +97,16 @@ class ReplayDiffersError(SinkError):
     """A committed batch is repeated with different rows."""
 
     def __init__(self, batch_id: int, row_count: int, decided_row_count: int) -> None:
-        other = "as many others" if row_count == decided_row_count else str(row_count)
+        is_same = row_count == decided_row_count
+        other = "the same number of other rows" if is_same else f"{row_count} rows"
         super().__init__(
-            f"batch {batch_id} was committed with {decided_row_count} rows, and comes again with "
-            f"{other}. What it has now is not written, because a committed batch is not written "
-            "again, so rows would be lost or doubled. This is so when "
+            f"batch {batch_id} was committed with {decided_row_count} rows, and is repeated with "
+            f"{other}. Its new rows are not written, because a committed batch is not written "
+            "again, so rows would be lost or doubled. This happens when "
             f"offsets/{batch_id} of the checkpoint was lost and Spark planned the batch anew: "
-            "restore that file. It is also so when the query gives other rows each time it runs: "
-            "uuid(), rand(), the time of day, or sums of doubles, which depend on the order. Then "
-            "nothing is lost, because the rows of the first time are there: set the option "
+            "restore that file. It also happens when the query returns other rows each time it "
+            "runs: uuid(), rand(), the time of day, or sums of doubles, which depend on the order. "
+            "Then nothing is lost, because the rows of the first time are there: set the option "
             "failOnReplayDifference to false."
         )
 
@@ -169,9 +171,9 @@ class OutcomeUnknownError(SinkError):
     def __init__(self, batch_id: int, forgotten: Sequence[str]) -> None:
         super().__init__(
             f"batch {batch_id} was decided, and the cluster does not know {named(forgotten)} any "
-            "more, so nobody can tell whether its rows are in the output. This happens when a "
-            "query comes back after longer than the brokers' transactional.id.expiration.ms. Look "
-            "at the output. To write the batch again, which gives duplicates if it is there, start "
+            "more, so it is unknown whether its rows are in the output. This happens when a "
+            "query restarts after longer than the brokers' transactional.id.expiration.ms. Check "
+            "the output. To write the batch again, which duplicates it if it is there, start "
             f"the query once with deliveryGuarantee=at-least-once until batch {batch_id} is over, "
             "then as before."
         )

@@ -173,7 +173,7 @@ def _guarantee(options: Mapping[str, str], *, is_stream: bool) -> Guarantee:
     if guarantee is Guarantee.EXACTLY_ONCE and not is_stream:
         raise OptionError(
             name,
-            "a batch cannot be written exactly once: nothing tells its second run from its first.",
+            "a batch cannot be written exactly once: its second run cannot be recognized.",
             "Remove it, or use writeStream with trigger(availableNow=True).",
         )
     return guarantee

@@ -18,7 +18,7 @@ class Decision:
 
     batch_id: int
     run: str
-    """The run that made the decision."""
+    """The run that wrote the decision."""
     row_count: int
     transactions: tuple[OpenTransaction, ...]
     runs: tuple[str, ...]

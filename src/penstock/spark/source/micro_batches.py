@@ -272,7 +272,7 @@ class MicroBatches:
         if not sizes and any(ends.values()):
             raise OptionError(
                 "maxBytesPerTrigger",
-                "the brokers do not tell the sizes of logs (DescribeLogDirs) to this client.",
+                "the brokers do not report the sizes of logs (DescribeLogDirs) to this client.",
                 "Set maxOffsetsPerTrigger instead, or allow Describe on the cluster.",
             )
         return sizes

@@ -139,8 +139,8 @@ class _Piece:
         self.goes_on_at = min(first, self._range.until_offset)
         self._note(
             LossKind.REMOVED,
-            f"begins at offset {first} now: what was before was removed by retention or "
-            "DeleteRecords while it was read",
+            f"begins at offset {first} now: earlier records were removed by retention or "
+            "DeleteRecords while they were read",
         )
 
     def _note(self, kind: LossKind, what: str) -> None:

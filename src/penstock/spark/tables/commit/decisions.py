@@ -153,7 +153,7 @@ def take_over(
 def starting_ranges(
     state: TableState, pipeline: str, first: StreamOffset
 ) -> BatchRanges | Stop | None:
-    """Return the start of a pipeline as empty ranges; None if it has a note in the table.
+    """Return the start of a pipeline as empty ranges; None if its note has offsets already.
 
     A pipeline stops here if another pipeline has committed its first offsets: no batch of it would
     ever fit, and a table that was not acquired has no note of it.

@@ -62,7 +62,7 @@ class NoteKind(StrEnum):
     BATCH = "batch"
     """A micro-batch, or its part that was not in the table yet."""
     FORGET = "forget"
-    """The user made the table forget the pipeline, or a finished backfill became part of one."""
+    """The user let the table forget the pipeline, or a finished backfill became part of one."""
 
 
 class PartitionRange(NamedTuple):
@@ -236,9 +236,9 @@ def read_note(text: str) -> CommitNote:
         return _read_version_1(document)
     except (ValueError, PartitionFormError, RecursionError) as error:
         raise NoteError(
-            f"a note of Penstock in the table cannot be read: {error}. Somebody changed it, or "
-            "the table's metadata is damaged. Roll the table back to a version before the change; "
-            "Penstock then goes on from what that version holds."
+            f"a note of Penstock in the table cannot be read: {error}. Another program changed it, "
+            "or the table's metadata is damaged. Roll the table back to a version before the "
+            "change; Penstock then continues from the offsets in that version."
         ) from None
 
 

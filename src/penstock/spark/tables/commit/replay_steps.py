@@ -81,24 +81,24 @@ def settled(rejects_count: int, rows_count: int) -> tuple[int, int]:
 
 def misfit(rejects_count: int, rows_count: int, rejects: str, rows: str) -> str:
     """Return the message about mismatched counts of the tables with these names."""
-    told = (
+    counts = (
         f"{rows} has the rows of {count_text(rows_count, 'replay')}, and {rejects} knows of "
         f"{(rejects_count + 1) // 2}"
     )
     if rejects_count < 2 * rows_count:
         return (
-            f"{told}: {rejects} was dropped or rolled back, and {rows} was not. Nothing was put "
+            f"{counts}: {rejects} was dropped or rolled back, and {rows} was not. Nothing was put "
             f"in. If {rejects} was dropped, replay once with --anew. If it was rolled back, it may "
             f"have bad records whose rows are in {rows}, and they would be put in twice: undo the "
             f"rollback; or delete those from {rejects}, by topic, partition and offset, and then "
             "replay once with --anew."
         )
     return (
-        f"{told}: {rows} was dropped or rolled back, and {rejects} was not. Nothing was put in. "
-        "What replays had put in since is in neither table, unless the pipeline reads it again: "
+        f"{counts}: {rows} was dropped or rolled back, and {rejects} was not. Nothing was put in. "
+        "The rows of later replays are in neither table, unless the pipeline reads them again: "
         f"undo the rollback, or roll {rejects} back to the same moment. If neither can be done, "
-        "replay once with --anew, which goes on from what is there, and send the records that are "
-        "missing to the topic again."
+        "replay once with --anew, which continues from the current rows, and send the missing "
+        "records to the topic again."
     )
 
 

@@ -35,7 +35,7 @@ class StopReason(StrEnum):
     """Another pipeline wrote the same offsets to this table."""
     TOO_MANY_PIPELINES = "too many pipelines"
     FORGOTTEN = "forgotten"
-    """The user made the table forget this pipeline."""
+    """The user let the table forget this pipeline."""
     BUSY = "busy"
     """Every attempt conflicted with another commit, or got no response."""
 
@@ -74,9 +74,9 @@ def fenced(pipeline: str, epoch: int, owner_epoch: int, owner: str) -> Stop:
     """Return the stop: another driver is the owner."""
     return Stop(
         StopReason.FENCED,
-        f"another driver of pipeline '{pipeline}' ({owner}, number {owner_epoch}) took the table "
-        f"after this one (number {epoch}). Nothing of this micro-batch was committed by this one. "
-        "Stop the driver that should not run; the other one goes on.",
+        f"another driver of pipeline '{pipeline}' ({owner}, number {owner_epoch}) acquired the "
+        f"table after this one (number {epoch}). This driver committed nothing of this "
+        "micro-batch. Stop the driver that should not run; the other one continues.",
     )
 
 
@@ -84,10 +84,10 @@ def went_back(pipeline: str, epoch: int, owner_epoch: int) -> Stop:
     """Return the stop: the table has lost this driver's notes."""
     return Stop(
         StopReason.WENT_BACK,
-        f"this driver took the table as number {epoch} of pipeline '{pipeline}', and the table "
-        f"knows drivers up to number {owner_epoch}: it was dropped and created again, or replaced "
-        "by an older copy. Start the pipeline again with a new checkpoint location: it goes on "
-        "from what the table holds now.",
+        f"this driver acquired the table as number {epoch} of pipeline '{pipeline}', but the table "
+        f"records drivers only up to number {owner_epoch}: it was dropped and created again, or "
+        "replaced by an older copy. Start the pipeline again with a new checkpoint location: it "
+        "continues from the offsets in the table.",
     )
 
 
@@ -95,9 +95,9 @@ def rolled_back(pipeline: str) -> Stop:
     """Return the stop: the table was rolled back to before this driver's last commit."""
     return Stop(
         StopReason.WENT_BACK,
-        f"the table was rolled back while pipeline '{pipeline}' ran: records that this driver has "
-        "brought are not there any more. Nothing of this micro-batch was committed. Start the "
-        "pipeline again: it goes on from what the table holds now, and reads what is missing from "
+        f"the table was rolled back while pipeline '{pipeline}' ran: it no longer has records that "
+        "this driver committed. Nothing of this micro-batch was committed. Start the pipeline "
+        "again: it continues from the offsets in the table, and reads the missing records from "
         "the topic again.",
     )
 
@@ -110,23 +110,23 @@ def gap(pipeline: str, come: Iterable[PartitionRange], held_ends: Iterable[int])
     ]
     return Stop(
         StopReason.GAP,
-        f"pipeline '{pipeline}' has not brought {_named(missing)} to the table, and the next "
+        f"pipeline '{pipeline}' has not committed {_named(missing)} to the table, and the next "
         "micro-batch begins after that: the records were deleted from the topic before they were "
         "read, or the micro-batch was not planned for this table. Start the pipeline again: it "
-        "goes on from what the table holds. If the records are gone from the topic, allow gaps "
-        'for that start (failOnDataLoss = "false" in [source.options]).',
+        "continues from the offsets in the table. If the topic no longer has the records, allow "
+        'gaps for that start (failOnDataLoss = "false" in [source.options]).',
     )
 
 
 def before_begin(pipeline: str, come: Iterable[PartitionRange], begins: Iterable[int]) -> Stop:
     """Return the stop: `come` begins before the pipeline's first offset."""
-    first = ", ".join(f"{one.at} from {begin} on" for one, begin in zip(come, begins, strict=True))
+    first = ", ".join(f"{one.at} offset {begin}" for one, begin in zip(come, begins, strict=True))
     return Stop(
         StopReason.BEFORE_BEGIN,
-        f"the micro-batch has {_named(come)}, and pipeline '{pipeline}' began in this table with "
-        f"{first[:500]}. A stream only goes forward. Start it with a new checkpoint location: it "
-        "goes on from what the table holds; bring the older offsets by a backfill, which is a "
-        "pipeline with a name of its own.",
+        f"the micro-batch has {_named(come)}, but pipeline '{pipeline}' began in this table at "
+        f"{first[:500]}. A stream only reads forward. Start it with a new checkpoint location: it "
+        "continues from the offsets in the table. Write the older offsets with a backfill, which "
+        "is a pipeline with its own name.",
     )
 
 
@@ -135,9 +135,9 @@ def old_leader(pipeline: str, come: Iterable[PartitionRange]) -> Stop:
     return Stop(
         StopReason.OLD_LEADER,
         f"{_named(come)} were written under an older leader than records that pipeline "
-        f"'{pipeline}' has brought to the table before: the topic lost records that the table "
-        "has, and others may now have their offsets. Compare the table with the topic. To go on, "
-        "delete the rows that the topic does not have any more, and give the pipeline a new name.",
+        f"'{pipeline}' has committed to the table before: the topic lost records that the table "
+        "has, and other records may now have their offsets. Compare the table with the topic. To "
+        "continue, delete the rows that the topic no longer has, and give the pipeline a new name.",
     )
 
 
@@ -154,10 +154,10 @@ def other_cluster(pipeline: str, held_id: str, cluster_id: str) -> Stop:
     """Return the stop: the brokers belong to another cluster than before."""
     return Stop(
         StopReason.OTHER_CLUSTER,
-        f"pipeline '{pipeline}' has filled this table from cluster {held_id}, and the brokers it "
-        f"reads now are of cluster {cluster_id}: the same offsets are other records. Check "
-        "bootstrap_servers. If the topics have moved for good, give the pipeline a new name and "
-        "the offset from which it shall go on.",
+        f"pipeline '{pipeline}' has filled this table from cluster {held_id}, but now reads from "
+        f"cluster {cluster_id}: the same offsets are other records. Check bootstrap_servers. If "
+        "the topics have moved permanently, give the pipeline a new name and the offset at which "
+        "it should continue.",
     )
 
 
@@ -165,10 +165,10 @@ def other_pipeline(pipeline: str, other: str, come: Iterable[PartitionRange]) ->
     """Return the stop: another pipeline has committed these offsets."""
     return Stop(
         StopReason.OTHER_PIPELINE,
-        f"{_named(come)} are among the offsets that pipeline '{other}' has brought to this table; "
-        f"pipeline '{pipeline}' would bring them a second time. If the pipeline was renamed, give "
-        f"it its old name '{other}'. If not, name another table, or let this one read only "
-        "offsets that the other one does not.",
+        f"{_named(come)} are among the offsets that pipeline '{other}' has committed to this "
+        f"table; pipeline '{pipeline}' would write them a second time. If the pipeline was "
+        f"renamed, give it its old name '{other}'. If not, name another table, or let this "
+        "pipeline read only offsets that the other one does not read.",
     )
 
 
@@ -177,7 +177,7 @@ def too_many_pipelines(pipeline: str, count_max: int, names: Sequence[str]) -> S
     return Stop(
         StopReason.TOO_MANY_PIPELINES,
         f"the table records {count_max} pipelines and backfills, which is the limit, and "
-        f"'{pipeline}' is not among them. Let it forget one that is over with `penstock table "
+        f"'{pipeline}' is not among them. Let it forget a finished one with `penstock table "
         f"forget FILE NAME`; it records {first_of(names, _NAMED_MAX)}.",
     )
 
@@ -186,9 +186,9 @@ def forgotten(pipeline: str) -> Stop:
     """Return the stop: the table forgot this driver's pipeline."""
     return Stop(
         StopReason.FORGOTTEN,
-        f"the table was told to forget pipeline '{pipeline}' (`penstock table forget`) while it "
-        "ran. Nothing of this micro-batch was committed. Started again, the pipeline begins at "
-        "source.starting_offsets, and with a new checkpoint.",
+        f"the user let the table forget pipeline '{pipeline}' (`penstock table forget`) while it "
+        "ran. Nothing of this micro-batch was committed. If you start the pipeline again with a "
+        "new checkpoint, it begins at source.starting_offsets.",
     )
 
 
@@ -197,8 +197,8 @@ def busy(pipeline: str, attempt_count: int, last: str) -> Stop:
     return Stop(
         StopReason.BUSY,
         f"pipeline '{pipeline}' could not commit in {attempt_count} attempts; the last one: "
-        f"{last[:500]}. Others commit to this table all the time, or its catalog does not answer. "
-        "Nothing is lost or doubled: start the pipeline again when that is over.",
+        f"{last[:500]}. Other writers commit to this table all the time, or its catalog does not "
+        "respond. Nothing is lost or duplicated: start the pipeline again when that is over.",
     )
 
 

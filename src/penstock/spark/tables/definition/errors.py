@@ -73,6 +73,6 @@ def as_written(error: PenstockError, where: str) -> PenstockError:
     return error
 
 
-def _text(where: str, key: str, told: str) -> str:
+def _text(where: str, key: str, message: str) -> str:
     named = ", ".join(part for part in (where, f"key '{key}'" if key else "") if part)
-    return f"{named}: {told}" if named else told
+    return f"{named}: {message}" if named else message

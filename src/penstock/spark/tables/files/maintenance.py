@@ -37,7 +37,7 @@ EXPIRY_SHARE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class CarePolicy:
+class MaintenancePolicy:
     """The intervals of maintenance, and the limits of one check."""
 
     compaction_interval_ms: int = 10 * MINUTE_MS
@@ -60,7 +60,7 @@ class CarePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class CareTimes:
+class MaintenanceTimes:
     """The last time of each task; None: not since this driver started, so it is due."""
 
     compacted_at_ms: int | None = None
@@ -119,9 +119,9 @@ def may_maintain(settings: MaintenanceSettings, retention: Retention) -> bool:
 
 
 def what_is_due(
-    times: CareTimes,
+    times: MaintenanceTimes,
     settings: MaintenanceSettings,
-    policy: CarePolicy,
+    policy: MaintenancePolicy,
     now_ms: int,
     commit_count: int = 0,
 ) -> Due:
@@ -137,13 +137,13 @@ def what_is_due(
 
 
 def times_after(
-    times: CareTimes,
+    times: MaintenanceTimes,
     due: Due,
     failed: Due,
     settings: MaintenanceSettings,
-    policy: CarePolicy,
+    policy: MaintenancePolicy,
     now_ms: int,
-) -> CareTimes:
+) -> MaintenanceTimes:
     """Return the times after the due tasks; failed ones are retried before their interval."""
     if due.compaction:
         is_left = times.is_left or failed.compaction
@@ -157,7 +157,7 @@ def times_after(
     return times
 
 
-def expiry_interval_ms(settings: MaintenanceSettings, policy: CarePolicy) -> int:
+def expiry_interval_ms(settings: MaintenanceSettings, policy: MaintenancePolicy) -> int:
     """Return the interval of the searches for old snapshots."""
     share_ms = settings.expire_snapshots_ms // EXPIRY_SHARE
     return min(policy.expiry_interval_ms_max, max(MINUTE_MS, share_ms))
@@ -178,7 +178,7 @@ class ExpiryJob(NamedTuple):
 def plan_expiry(
     facts: SnapshotFacts,
     settings: MaintenanceSettings,
-    policy: CarePolicy,
+    policy: MaintenancePolicy,
     retention: Retention,
     now_ms: int,
 ) -> tuple[ExpiryJob, ...]:
@@ -211,7 +211,7 @@ def extents_of(files: Iterable[LiveFile]) -> dict[Partition, Extent]:
 def plan_compaction(
     files: Iterable[LiveFile],
     target_bytes: int,
-    policy: CarePolicy,
+    policy: MaintenancePolicy,
     *,
     before: Mapping[Partition, Extent],
     fruitless: Mapping[Partition, Extent],
@@ -252,7 +252,9 @@ def tiers_of(target_bytes: int) -> tuple[int, ...]:
     return tuple(reversed(tiers))
 
 
-def _tier(sizes: list[int], target_bytes: int, policy: CarePolicy, *, is_quiet: bool) -> int | None:
+def _tier(
+    sizes: list[int], target_bytes: int, policy: MaintenancePolicy, *, is_quiet: bool
+) -> int | None:
     """Return the size to which a partition's small files are merged; None: leave them."""
     if is_quiet:
         small = sorted(one for one in sizes if _is_small(one, target_bytes))

@@ -68,9 +68,9 @@ def as_changes(rows: pa.RecordBatch, source: pa.RecordBatch, *, deleted: bool) -
     """Return the rows as changes, by the topics, partitions and offsets of their records."""
     count = rows.num_rows
     assert count == source.num_rows, "a row for each record"
-    told = [source.column(name.removeprefix("_change_")) for name in _ORDER]
+    order_columns = [source.column(name.removeprefix("_change_")) for name in _ORDER]
     return pa.RecordBatch.from_arrays(
-        [*rows.columns, pa.repeat(pa.scalar(deleted), count), *told],
+        [*rows.columns, pa.repeat(pa.scalar(deleted), count), *order_columns],
         schema=pa.schema([*rows.schema, *CHANGE_COLUMNS]),
     )
 

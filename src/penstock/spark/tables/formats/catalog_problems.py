@@ -33,7 +33,7 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
             "",
             "table.catalog.warehouse",
             f"{catalog['warehouse']} cannot be used: {_reason(error)}.",
-            "Correct it, or what the storage is told besides.",
+            "Correct it, or the other storage options in table.catalog.",
         )
     if type(error).__name__ == "NotInstalledError":
         return CatalogError(
@@ -41,7 +41,7 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
             "table.catalog",
             f"a catalog of type {catalog.get('type')} needs a package that is not installed "
             f"({_reason(error)}).",
-            "SQLite's comes with: pip install 'penstock[spark,iceberg]'.",
+            "For SQLite: pip install 'penstock[spark,iceberg]'.",
         )
     if catalog.get("type") not in CATALOG_TYPES and "py-catalog-impl" not in catalog:
         return _unknown_type(str(catalog.get("type")))
@@ -55,7 +55,7 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
         )
     remedy = "Start it, or correct it."
     if sqlite_path(catalog) is not None:
-        remedy = "Make the folder, or correct it."
+        remedy = "Create the folder, or correct it."
     return CatalogError(
         "",
         "table.catalog.uri",
@@ -69,7 +69,7 @@ def making_error(name: str, error: Exception) -> CatalogError:
     return CatalogError(
         "",
         "table",
-        f"the table '{name}' cannot be made: {_reason(error)}.",
+        f"the table '{name}' cannot be created: {_reason(error)}.",
         "Correct table.catalog, or let the user who runs the pipeline write there.",
     )
 
@@ -82,8 +82,8 @@ def no_warehouse(settings: TableSettings) -> DefinitionError | None:
     return DefinitionError(
         "",
         "table.catalog.warehouse",
-        "it is missing, and a catalog of type sql does not know where the files of a new table "
-        "shall lie.",
+        "it is missing, and a catalog of type sql does not know the location for the files of a "
+        "new table.",
         'Write catalog = { type = "sql", uri = …, warehouse = "file:///data/warehouse" }.',
     )
 

@@ -58,9 +58,9 @@ def open_table(settings: TableSettings, name: str, *, is_read_only: bool = False
     if path is not None and not Path(path).exists():
         raise TableMissingError(
             f"there is no catalog at {path}, so there is no table '{name}'. Start the pipeline "
-            "with `penstock table run`, which makes both, or correct table.catalog.uri."
+            "with `penstock table run`, which creates both, or correct table.catalog.uri."
         )
-    with _problems_told(lambda error: catalog_error(settings, error)):
+    with _translated_errors(lambda error: catalog_error(settings, error)):
         if not _is_there(module, settings, name):
             raise _missing(name)
         if settings.format is TableFormat.DELTA:
@@ -94,13 +94,13 @@ def require_format(settings: TableSettings) -> None:
 def make_table(settings: TableSettings, name: str, schema: pa.Schema) -> Table:
     """Open the table of this name; create it with this schema if it is missing."""
     module = _module(settings.format)
-    with _problems_told(lambda error: catalog_error(settings, error)):
+    with _translated_errors(lambda error: catalog_error(settings, error)):
         is_there = _is_there(module, settings, name)
     if is_there:
         require_partitionable(partition_fields(settings, name), schema)
         return open_table(settings, name)
     require_makeable(settings)
-    with _problems_told(lambda error: making_error(name, error)):
+    with _translated_errors(lambda error: making_error(name, error)):
         if settings.format is TableFormat.DELTA:
             return _typed(
                 module.DeltaLakeTable.create(
@@ -125,13 +125,13 @@ def _is_there(module: ModuleType, settings: TableSettings, name: str) -> bool:
 
 
 @contextmanager
-def _problems_told(told: Callable[[Exception], PenstockError]) -> Iterator[None]:
+def _translated_errors(translate: Callable[[Exception], PenstockError]) -> Iterator[None]:
     try:
         yield
     except PenstockError:
         raise
     except Exception as error:
-        raise told(error) from error
+        raise translate(error) from error
 
 
 def delta_location(settings: TableSettings, name: str) -> str:

@@ -42,9 +42,9 @@ def reject_rows(
     headers = (
         taken.column("headers") if "headers" in records.schema.names else pa.nulls(count, HEADERS)
     )
-    timestamps, told = shown_timestamps(taken.column("timestamp"))
+    timestamps, implausible = shown_timestamps(taken.column("timestamp"))
     messages = [short(reject.message) for reject in rejects]
-    for number, more in told.items():
+    for number, more in implausible.items():
         messages[number] = f"{messages[number]} {more}"
     return pa.RecordBatch.from_arrays(
         [

@@ -237,7 +237,7 @@ class _Checking:
         return None
 
     def _rule_columns(self) -> pa.Schema | None:
-        """Return the columns that rules may use, including those that only the table has."""
+        """Return the columns that rules may use, including columns that only the table has."""
         if self._asked is None:
             return None
         with suppress(PenstockError):  # The step `table` reports problems of the table.
@@ -354,20 +354,20 @@ class _Checking:
         settings = self._definition.table
         warehouse = dict(settings.catalog).get("warehouse")
         if warehouse is None:
-            return Outcome.SKIPPED, "the catalog chooses it; the first commit tells"
+            return Outcome.SKIPPED, "the catalog chooses it; the first commit checks it"
         is_delta = settings.format is TableFormat.DELTA
         place = of_delta(warehouse) if is_delta else warehouse
         is_there = require_writable("table.catalog.warehouse", place)
         if is_there is None:
-            return Outcome.SKIPPED, f"{warehouse} is remote; the first commit tells"
-        return Outcome.GOOD, f"{warehouse} {'is writable' if is_there else 'can be made'}"
+            return Outcome.SKIPPED, f"{warehouse} is remote; the first commit checks it"
+        return Outcome.GOOD, f"{warehouse} {'is writable' if is_there else 'can be created'}"
 
     def _look_at_checkpoint(self) -> tuple[Outcome, str]:
         place = self._definition.pipeline.checkpoint
         is_there = require_writable("pipeline.checkpoint", place)
         if is_there is None:
-            return Outcome.SKIPPED, f"{place} is remote; the first run tells"
-        return Outcome.GOOD, f"{place} {'is writable' if is_there else 'can be made'}"
+            return Outcome.SKIPPED, f"{place} is remote; the first run checks it"
+        return Outcome.GOOD, f"{place} {'is writable' if is_there else 'can be created'}"
 
     # --- Steps ---
 

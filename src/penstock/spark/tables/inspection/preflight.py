@@ -43,10 +43,10 @@ def preflight(definition: PipelineDefinition, *, has_transform: bool) -> None:
         _require_topics(definition)
         _require_table(definition, _value_columns(definition, has_transform=has_transform))
     except PenstockError as error:
-        told = as_written(error, "")
-        if told is error:
+        translated = as_written(error, "")
+        if translated is error:
             raise
-        raise told from None
+        raise translated from None
 
 
 def _require_topics(definition: PipelineDefinition) -> None:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from penstock.core.quantities import count_text, duration_text, size_text
-from penstock.spark.tables.run.events import BatchDone, CareDone
+from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
 
 WINDOW_MS: Final = 60_000
 """The rate is that of the last minute."""
@@ -65,8 +65,8 @@ class RunView:
         self._totals = Totals()
         self._broken: dict[str, int] = {}
         self._last: BatchDone | None = None
-        self._care: CareDone | None = None
-        self._cared_at_ms = 0
+        self._maintenance: MaintenanceDone | None = None
+        self._maintained_at_ms = 0
         self._row_word = row_word
         self._began_ms = began_ms
         self._lags: Mapping[str, int] = {}
@@ -107,10 +107,10 @@ class RunView:
         for name, count in event.expectations.items():
             self._broken[name] = self._broken.get(name, 0) + count
 
-    def care_done(self, event: CareDone, now_ms: int) -> None:
+    def maintenance_done(self, event: MaintenanceDone, now_ms: int) -> None:
         """Record maintenance of the table; maintenance of the rejects' table is not shown."""
         if event.table in {"", self._table}:
-            self._care, self._cared_at_ms = event, now_ms
+            self._maintenance, self._maintained_at_ms = event, now_ms
 
     def broker_away(self, problem: str, now_ms: int) -> str:
         """Record that no broker responds; return the line for a log, the first time."""
@@ -146,13 +146,13 @@ class RunView:
             Field("commit", f"{duration_text(last.commit_ms)}; {batch}"),
             Field("files", self._files()),
             Field("rejects", self._rejects()),
-            Field("care", self._care_text(now_ms)),
+            Field("maintenance", self._maintenance_text(now_ms)),
             Field("total", self._total()),
         )
 
     def _state(self, now_ms: int) -> str:
         if self.is_stopping:
-            return "stopping; what is not committed is read again by the next run"
+            return "stopping; the next run reads uncommitted records again"
         if not self._mode and self._last is None:
             began = self._began_ms
             return "starts Spark" + (f", {duration_text(now_ms - began)}" if began else "")
@@ -200,11 +200,12 @@ class RunView:
             parts.append(f"broken: {_counts(broken)}")
         return "  ".join(parts)
 
-    def care_line(self, event: CareDone) -> str:
+    def maintenance_line(self, event: MaintenanceDone) -> str:
         """Return the line of one maintenance, for a log; empty if there was nothing to do."""
         if event.is_idle:
             return ""
-        return f"{self._pipeline}  care of {_printable(event.table or self._table)}  {_care(event)}"
+        table = _printable(event.table or self._table)
+        return f"{self._pipeline}  maintenance of {table}  {_summary(event)}"
 
     def end_line(self) -> str:
         """Return the totals, at the end."""
@@ -222,10 +223,10 @@ class RunView:
 
     def _files(self) -> str:
         written = f"{self._totals.files:,} written"
-        if self._care is None:
+        if self._maintenance is None:
             return written
-        size = size_text(self._care.live_bytes)
-        return f"{written}; at the last care {self._care.live_files:,} in the table, {size}"
+        files, size = self._maintenance.live_files, size_text(self._maintenance.live_bytes)
+        return f"{written}; at the last maintenance {files:,} in the table, {size}"
 
     def _rejects(self) -> str:
         done = self._totals
@@ -234,13 +235,14 @@ class RunView:
         broken = {name: count for name, count in self._broken.items() if count}
         return f"{text}; rules broken: {_counts(broken)}" if broken else text
 
-    def _care_text(self, now_ms: int) -> str:
-        if self._care is None:
+    def _maintenance_text(self, now_ms: int) -> str:
+        if self._maintenance is None:
             return "not yet"
-        return f"{_care(self._care)}, {duration_text(now_ms - self._cared_at_ms)} ago"
+        age = duration_text(now_ms - self._maintained_at_ms)
+        return f"{_summary(self._maintenance)}, {age} ago"
 
 
-def _care(event: CareDone) -> str:
+def _summary(event: MaintenanceDone) -> str:
     if event.problem:
         return f"not done, and tried again: {_printable(event.problem)}"
     parts = (

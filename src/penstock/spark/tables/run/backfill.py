@@ -24,7 +24,7 @@ from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.decisions import TableState, held_by_others
 from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
 from penstock.spark.tables.definition.model import PipelineDefinition, WriteMode
-from penstock.spark.tables.run.batches import BatchDriver, take_both
+from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.forgetting import absorb_backfill
@@ -56,7 +56,7 @@ class BackfillDone:
     """Whether it ends at its pipeline's start, so that the pipeline now has its offsets."""
 
 
-Told = Callable[[BackfillDone], None]
+OnCommit = Callable[[BackfillDone], None]
 """A function that is called after each commit with the result so far."""
 
 
@@ -68,7 +68,7 @@ def backfill(
     end: str,
     transform: Transform | None = None,
     portion_offsets: int = PORTION_OFFSETS,
-    told: Told = lambda _done: None,
+    on_commit: OnCommit = lambda _done: None,
 ) -> BackfillDone:
     """Write the records in a range: `earliest`, `latest`, a time in ms, or offsets as JSON."""
     require_possible(definition, start, end)
@@ -77,7 +77,14 @@ def backfill(
         prepared = prepare(spark, definition, transform, reading)
         try:
             return _run(
-                spark, definition, transform, reading, prepared, (start, end), portion_offsets, told
+                spark,
+                definition,
+                transform,
+                reading,
+                prepared,
+                (start, end),
+                portion_offsets,
+                on_commit,
             )
         finally:
             prepared.rows.close()
@@ -90,9 +97,9 @@ def require_possible(definition: PipelineDefinition, start: str, end: str) -> No
     """Raise errors that need no Spark and no brokers; `OptionError` for a position."""
     if definition.table.mode is WriteMode.UPSERT:
         raise BackfillRefusedError(
-            f"'{definition.table.name}' is written by upserts, and what a backfill brings is older "
-            "than the rows that are there. Make a new table with a pipeline that begins at the "
-            "earliest offsets."
+            f"'{definition.table.name}' is written by upserts, and the records of a backfill are "
+            "older than its rows. Create a new table with a pipeline that begins at the earliest "
+            "offsets."
         )
     read_source_options(_batch_options(definition.source_options(), start, end), Mode.BATCH)
 
@@ -132,7 +139,7 @@ def _run(
     prepared: Prepared,
     words: tuple[str, str],
     portion_offsets: int,
-    told: Told,
+    on_commit: OnCommit,
 ) -> BackfillDone:
     pipeline = definition.pipeline.name
     name, run = backfill_name(pipeline, *words), uuid4().hex
@@ -146,7 +153,7 @@ def _run(
             return BackfillDone(name, is_absorbed=True)  # finished and absorbed before
         raise
     _require_nobodys(prepared.rows.load(), name, wanted, latest)
-    take_both(rejects, rows)
+    acquire_tables(rejects, rows)
     settings = TaskSettings.of(reading.options)
     writer = BatchWriter(
         prepared.plans,
@@ -174,7 +181,7 @@ def _run(
                 rows=done.rows + brought.counts.rows,
                 rejects=done.rejects + brought.counts.rejects,
             )
-            told(done)
+            on_commit(done)
     if absorb_backfill(prepared.rows, prepared.rejects, pipeline, name):
         done = replace(done, is_absorbed=True)
     return done
@@ -191,9 +198,9 @@ def _wanted(
     note = prepared.rows.load().notes.get(pipeline)
     if note is None or not note.held:
         raise BackfillRefusedError(
-            f"pipeline '{pipeline}' has brought nothing to '{definition.table.name}' yet, so there "
-            "is nothing before its beginning. Start it with `penstock table run`; with "
-            'source.starting_offsets = "earliest" it brings everything itself.'
+            f"pipeline '{pipeline}' has committed nothing to '{definition.table.name}' yet, so it "
+            "has no first offset. Start it with `penstock table run`; with "
+            'source.starting_offsets = "earliest" it reads all records itself.'
         )
     options = read_source_options(_batch_options(definition.source_options(), *words), Mode.BATCH)
     lookups = reading.lookups
@@ -210,9 +217,9 @@ def _wanted(
     found = {at: (begin, end) for at, (begin, end) in wanted.items() if begin < end}
     if not found:
         raise BackfillRefusedError(
-            f"between {words[0]} and {words[1]} there is nothing before the first offsets of "
-            f"pipeline '{pipeline}': the table has it all, or the topic has it no more. "
-            "`penstock table status` shows what is held."
+            f"there are no records between {words[0]} and {words[1]} before the first offsets of "
+            f"pipeline '{pipeline}': the table has them all, or the topic no longer has them. "
+            "`penstock table status` shows the offsets in the table."
         )
     return found, latest
 

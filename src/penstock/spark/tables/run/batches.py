@@ -34,7 +34,7 @@ TAKES_MAX: Final = 5
 Write = Callable[[BatchRanges], BatchReport]
 
 
-def take_both(
+def acquire_tables(
     rejects: TableCommitter, rows: TableCommitter, starting: BatchRanges | None = None
 ) -> StreamOffset | None:
     """Become the owner of both tables; return the start of a query without a checkpoint.
@@ -52,7 +52,7 @@ def take_both(
     raise rejects.fenced()
 
 
-class TableRestlessError(SparkQueryError):
+class CommitConflictError(SparkQueryError):
     """The table changed each time that a batch was written for it."""
 
 
@@ -110,9 +110,9 @@ class BatchDriver:
                     self.rows.reload()
                     self._renew()
                     report = self._write(report.ranges)
-        raise TableRestlessError(
+        raise CommitConflictError(
             f"the table changed each of the {ATTEMPTS_MAX} times that a batch was written for it: "
-            "somebody else commits to it all the time. Stop the other writer, then start again."
+            "another writer commits to it all the time. Stop it, then start the pipeline again."
         )
 
     def _empty_columns(self) -> Mapping[str, int] | None:

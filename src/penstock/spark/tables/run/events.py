@@ -43,7 +43,7 @@ class BatchDone:
 
 
 @dataclass(frozen=True, slots=True)
-class CareDone:
+class MaintenanceDone:
     """A finished maintenance of the table."""
 
     compacted_files: int
@@ -75,7 +75,7 @@ class Observer(Protocol):
     def batch_done(self, event: BatchDone) -> None:
         """Handle the end of a batch."""
 
-    def care_done(self, event: CareDone) -> None:
+    def maintenance_done(self, event: MaintenanceDone) -> None:
         """Handle the end of a maintenance of the table."""
 
 
@@ -85,5 +85,5 @@ class NoObserver:
     def batch_done(self, event: BatchDone) -> None:
         """Do nothing."""
 
-    def care_done(self, event: CareDone) -> None:
+    def maintenance_done(self, event: MaintenanceDone) -> None:
         """Do nothing."""

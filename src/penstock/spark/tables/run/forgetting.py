@@ -27,7 +27,7 @@ class UnknownPipelineError(SparkQueryError):
     """The table has no pipeline of this name."""
 
 
-class RestlessTableError(SparkQueryError):
+class ForgetConflictError(SparkQueryError):
     """Every attempt conflicted with another commit."""
 
 
@@ -85,9 +85,9 @@ def _commit(table: Table, decide: Callable[[TableState], Commit | None]) -> None
             last = str(error)
             continue
         return
-    raise RestlessTableError(
+    raise ForgetConflictError(
         f"the table could not be changed in {ATTEMPTS_MAX} attempts; the last one: {last[:300]}. "
-        "Others commit to it all the time: stop them, then start this again."
+        "Other writers commit to it all the time: stop them, then try again."
     )
 
 

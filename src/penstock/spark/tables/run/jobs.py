@@ -44,7 +44,7 @@ def run_orders(
     spark: SparkSession, settings: TaskSettings, orders: Sequence[TaskOrder]
 ) -> list[TaskReport]:
     """Run these tasks; return a report for each."""
-    assert len(orders) <= TASKS_MAX, "whoever asks for very much asks in portions"
+    assert len(orders) <= TASKS_MAX, "the caller splits larger requests into portions"
     if not orders:
         return []
     # Use an RDD, because the tasks are known and nothing has to be planned.

@@ -2,7 +2,7 @@
 
 So it never conflicts with the pipeline itself. If another writer commits in the meantime, it stops
 and retries later. It never raises: failed maintenance must not stop the pipeline, so the error is
-in `CareDone.problem`. `files.maintenance` decides which tasks are due.
+in `MaintenanceDone.problem`. `files.maintenance` decides which tasks are due.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from penstock.core.clock import Clock
 from penstock.spark.tables.definition.model import MaintenanceSettings
 from penstock.spark.tables.files.maintenance import (
     EVERYTHING,
-    CarePolicy,
-    CareTimes,
     Due,
     Extent,
+    MaintenancePolicy,
+    MaintenanceTimes,
     extents_of,
     may_maintain,
     plan_compaction,
@@ -26,17 +26,17 @@ from penstock.spark.tables.files.maintenance import (
 )
 from penstock.spark.tables.files.table_facts import LiveFile, Partition
 from penstock.spark.tables.run.committer import TableCommitter
-from penstock.spark.tables.run.events import CareDone
+from penstock.spark.tables.run.events import MaintenanceDone
 
 PROBLEM_CHARACTERS_MAX: Final = 1_000
 NOT_OURS: Final = (
     "the table was not created by Penstock, so it is left alone. Set maintenance.enabled = true to "
     "let Penstock compact it, expire its snapshots and remove its orphaned files"
 )
-_NOTHING: Final = CareDone(0, 0, 0, 0, 0, 0, None, 0.0)
+_NOTHING: Final = MaintenanceDone(0, 0, 0, 0, 0, 0, None, 0.0)
 
 
-class Caretaker:
+class TableMaintenance:
     """The maintenance of one table. The committing thread uses it, and not during a commit."""
 
     def __init__(
@@ -44,13 +44,13 @@ class Caretaker:
         committer: TableCommitter,
         settings: MaintenanceSettings,
         clock: Clock,
-        policy: CarePolicy | None = None,
+        policy: MaintenancePolicy | None = None,
     ) -> None:
         self._committer = committer
         self._settings = settings
         self._clock = clock
-        self._policy = policy or CarePolicy()
-        self._times = CareTimes()
+        self._policy = policy or MaintenancePolicy()
+        self._times = MaintenanceTimes()
         self._seen: dict[Partition, Extent] = {}
         self._fruitless: dict[Partition, Extent] = {}
         self._commits = 0
@@ -58,7 +58,7 @@ class Caretaker:
         self._files: list[LiveFile] | None = None
         """The files for the current maintenance, after they are listed."""
 
-    def after_batch(self) -> CareDone | None:
+    def after_batch(self) -> MaintenanceDone | None:
         """Run the due tasks; return None if none is due, which only needs the clock."""
         if not may_maintain(self._settings, self._committer.table.retention()):
             return None
@@ -66,9 +66,9 @@ class Caretaker:
         due = what_is_due(
             self._times, self._settings, self._policy, self._clock.now_ms(), self._commits
         )
-        return self._care(due) if due else None
+        return self._maintain(due) if due else None
 
-    def care_now(self) -> CareDone:
+    def maintain_now(self) -> MaintenanceDone:
         """Maintain the table now, due or not, even if maintenance is turned off.
 
         A table of another owner is left alone unless the definition enables its maintenance.
@@ -76,9 +76,9 @@ class Caretaker:
         table = self._committer.table
         if self._settings.is_enabled is None and not table.retention().is_own:
             return replace(_NOTHING, problem=NOT_OURS)
-        return self._care(EVERYTHING)
+        return self._maintain(EVERYTHING)
 
-    def _care(self, due: Due) -> CareDone:
+    def _maintain(self, due: Due) -> MaintenanceDone:
         begun = self._clock.monotonic()
         self._files = None
         done, is_read = self._tried(_NOTHING, self._reloaded)
@@ -94,8 +94,12 @@ class Caretaker:
         return replace(done, duration_ms=(self._clock.monotonic() - begun) * 1_000)
 
     def _tried(
-        self, done: CareDone, step: Callable[[CareDone], CareDone], *, is_due: bool = True
-    ) -> tuple[CareDone, bool]:
+        self,
+        done: MaintenanceDone,
+        step: Callable[[MaintenanceDone], MaintenanceDone],
+        *,
+        is_due: bool = True,
+    ) -> tuple[MaintenanceDone, bool]:
         """Run the step; return its result, and whether it succeeded."""
         if not is_due:
             return done, True
@@ -108,11 +112,11 @@ class Caretaker:
 
     # --- Steps ---
 
-    def _reloaded(self, done: CareDone) -> CareDone:
+    def _reloaded(self, done: MaintenanceDone) -> MaintenanceDone:
         self._committer.reload()
         return done
 
-    def _compacted(self, done: CareDone) -> CareDone:
+    def _compacted(self, done: MaintenanceDone) -> MaintenanceDone:
         self._files = files = self._committer.table.live_files()
         extents = extents_of(files)
         plan = plan_compaction(
@@ -140,7 +144,7 @@ class Caretaker:
         self._seen = extents_of(self._files)
         return replace(done, compacted_files=removed, written_files=written)
 
-    def _expired(self, done: CareDone) -> CareDone:
+    def _expired(self, done: MaintenanceDone) -> MaintenanceDone:
         table = self._committer.table
         jobs = plan_expiry(
             table.snapshots(),
@@ -156,14 +160,14 @@ class Caretaker:
         self._commits = 0
         return replace(done, expired_snapshots=expired)
 
-    def _cleaned(self, done: CareDone) -> CareDone:
+    def _cleaned(self, done: MaintenanceDone) -> MaintenanceDone:
         table = self._committer.table
         kept_ms = table.retention().file_age_ms_min
         age_ms = max(self._policy.orphan_age_ms, kept_ms) if kept_ms else self._policy.orphan_age_ms
         removed = table.remove_orphans(older_than_ms=self._clock.now_ms() - age_ms)
         return replace(done, removed_orphans=removed)
 
-    def _measured(self, done: CareDone) -> CareDone:
+    def _measured(self, done: MaintenanceDone) -> MaintenanceDone:
         files = self._files
         if files is None:
             files = self._committer.table.live_files()

@@ -12,26 +12,26 @@ from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.formats.opening import TableMissingError, open_table
 from penstock.spark.tables.run.committer import TableCommitter
-from penstock.spark.tables.run.events import CareDone
-from penstock.spark.tables.run.maintenance import Caretaker
+from penstock.spark.tables.run.events import MaintenanceDone
+from penstock.spark.tables.run.maintenance import TableMaintenance
 
 
-def care_now(
+def maintain_now(
     definition: PipelineDefinition, *, clock: Clock | None = None
-) -> tuple[tuple[str, CareDone], ...]:
+) -> tuple[tuple[str, MaintenanceDone], ...]:
     """Maintain the table and that of bad records, if there is one; return results by name."""
     settings = definition.table
     used_clock = clock or SystemClock()
-    done = [(settings.name, _care(definition, settings.name, used_clock))]
+    done = [(settings.name, _maintain(definition, settings.name, used_clock))]
     with suppress(TableMissingError):  # no pipeline has created it yet
-        done.append((settings.dlq_name, _care(definition, settings.dlq_name, used_clock)))
+        done.append((settings.dlq_name, _maintain(definition, settings.dlq_name, used_clock)))
     return tuple(done)
 
 
-def _care(definition: PipelineDefinition, name: str, clock: Clock) -> CareDone:
+def _maintain(definition: PipelineDefinition, name: str, clock: Clock) -> MaintenanceDone:
     table = open_table(definition.table, name)
     try:
         committer = TableCommitter(table, definition.pipeline.name, uuid4().hex)
-        return Caretaker(committer, definition.maintenance, clock).care_now()
+        return TableMaintenance(committer, definition.maintenance, clock).maintain_now()
     finally:
         table.close()

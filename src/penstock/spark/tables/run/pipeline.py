@@ -36,12 +36,12 @@ from penstock.spark.tables.commit.decisions import starting_ranges
 from penstock.spark.tables.commit.note import BatchRanges
 from penstock.spark.tables.commit.stops import Stop
 from penstock.spark.tables.definition.model import PipelineDefinition, RunMode
-from penstock.spark.tables.run.batches import BatchDriver, take_both
+from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
 from penstock.spark.tables.run.jobs import run_orders, run_ranges
-from penstock.spark.tables.run.maintenance import Caretaker
+from penstock.spark.tables.run.maintenance import TableMaintenance
 from penstock.spark.tables.run.once import batches_now
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
 from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
@@ -147,8 +147,9 @@ class RunningPipeline:
         self._breaker = CircuitBreaker(
             definition.value.reject_share_max, definition.value.reject_window_records
         )
-        self._care = [
-            Caretaker(one, definition.maintenance, clock) for one in (self._rows, self._rejects)
+        self._maintenance = [
+            TableMaintenance(one, definition.maintenance, clock)
+            for one in (self._rows, self._rejects)
         ]
         self._file = PlanFile()
         self._small = SmallBatches(TaskSettings.of(reading.options))
@@ -164,7 +165,7 @@ class RunningPipeline:
     def begin(self, *, once: bool) -> None:
         """Acquire the tables, the rejects' first, and start the query."""
         starting = self._starting()
-        found = take_both(self._rejects, self._rows, starting) or self._reading.first
+        found = acquire_tables(self._rejects, self._rows, starting) or self._reading.first
         self._initial = subscribed(found, self._reading.options.subscription)
         if once:
             reading = self._reading
@@ -284,9 +285,9 @@ class RunningPipeline:
         if self._is_staged:
             reports = [planned_report(one.task, one.cluster_id) for one in orders]
         else:
-            told = pack_plan(self._plans.task)
+            plan = pack_plan(self._plans.task)
             settings = TaskSettings.of(self._reading.options)
-            reports = run_orders(self._spark, settings, [one._replace(plan=told) for one in orders])
+            reports = run_orders(self._spark, settings, [one._replace(plan=plan) for one in orders])
         self._bring(reports, self._brought_count, started)
         self._brought_count += 1
 
@@ -304,7 +305,7 @@ class RunningPipeline:
         self._observer.batch_done(
             self._done(batch_id, brought or report, started, written, was_there=brought is None)
         )
-        self._look_after()
+        self._maintain_tables()
         if brought is not None:
             self._breaker = self._breaker.after(brought.records, brought.counts.rejects)
         self._require_closed(is_open=self._breaker.is_open)
@@ -316,12 +317,12 @@ class RunningPipeline:
                 f"{self._breaker.reason(self._definition.table.dlq_name)}"
             )
 
-    def _look_after(self) -> None:
+    def _maintain_tables(self) -> None:
         table = self._definition.table
-        for caretaker, name in zip(self._care, (table.name, table.dlq_name), strict=True):
-            done = caretaker.after_batch()
+        for maintenance, name in zip(self._maintenance, (table.name, table.dlq_name), strict=True):
+            done = maintenance.after_batch()
             if done is not None:
-                self._observer.care_done(replace(done, table=name))
+                self._observer.maintenance_done(replace(done, table=name))
 
     @property
     def _is_staged(self) -> bool:
@@ -381,8 +382,8 @@ class RunningPipeline:
         return starting
 
     def _tell_source(self) -> None:
-        told = None if self._is_staged else pack_plan(self._plans.task)
-        self._file.write(BatchPlan(told, self._initial, self._held()))
+        plan = None if self._is_staged else pack_plan(self._plans.task)
+        self._file.write(BatchPlan(plan, self._initial, self._held()))
 
     def _held(self) -> StreamOffset:
         return self._rows.resume() or NOTHING_HELD

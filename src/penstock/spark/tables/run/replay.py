@@ -42,7 +42,7 @@ from penstock.spark.tables.definition.model import PipelineDefinition, WriteMode
 from penstock.spark.tables.files.data_files import remove_files
 from penstock.spark.tables.formats.port import LayoutChangedError
 from penstock.spark.tables.formats.rejects import REJECTS
-from penstock.spark.tables.run.batches import take_both
+from penstock.spark.tables.run.batches import acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.preparing import Prepared, open_reading, prepare
@@ -166,7 +166,7 @@ class _Replay:
 
     def run(self) -> ReplayDone:
         """Run until no matching reject is left."""
-        take_both(self._rejects, self._rows)
+        acquire_tables(self._rejects, self._rows)
         while True:
             rejects, rows = self._counts()
             match next_step(rejects, rows):

@@ -117,11 +117,11 @@ class PipelineReader(PenstockStreamReader):
             require_no_second_log(right, end)
         if right is planned:
             return found
-        told = write_offset(with_begins(end, planned, right))
-        if told == start:
+        offset = write_offset(with_begins(end, planned, right))
+        if offset == start:
             # The last batch was the same, and Spark would run none: set its position back first.
-            told = write_offset(with_begins(right, planned, right))
-        return told
+            offset = write_offset(with_begins(right, planned, right))
+        return offset
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a batch, without committed offsets, and with missing ones.

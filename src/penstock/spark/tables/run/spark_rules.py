@@ -67,8 +67,8 @@ def asked(
             return frame.select(*kept, *answers.values())
         others = [answer for n, answer in answers.items() if n not in constraints]
         typed = _as_in_table(frame.select("*", *others), table)
-        told = [col(answer_name(n)) for n in answers if n not in constraints]
-        return typed.select(*kept, *told, *(answers[n] for n in constraints))
+        answered = [col(answer_name(n)) for n in answers if n not in constraints]
+        return typed.select(*kept, *answered, *(answers[n] for n in constraints))
 
 
 def _as_in_table(frame: DataFrame, table: pa.Schema) -> DataFrame:

@@ -129,12 +129,12 @@ def require_no_second_log(start: StreamOffset, end: StreamOffset) -> None:
 def _second_log(lost: Sequence[str]) -> DataLossError:
     return DataLossError(
         f"the topic lost records that the table has: {'; '.join(lost[:5])} (partitions: "
-        f"{len(lost)}). Others have their offsets now or will have them, so failOnDataLoss does "
-        "not help. Find out what happened to the log (an unclean leader election, a restored "
-        "disk), and compare it with the table. To go on, delete the rows that the topic does not "
-        "have any more, and give the pipeline a new name and the offsets from which it shall go "
-        "on. If the pipeline has brought nothing yet, startingOffsets was beyond the end: correct "
-        "it, and give the pipeline a new name."
+        f"{len(lost)}). Other records have their offsets now or will have them, so failOnDataLoss "
+        "does not help. Find out what happened to the log (an unclean leader election, a restored "
+        "disk), and compare it with the table. To continue, delete the rows that the topic no "
+        "longer has, and give the pipeline a new name and the offsets at which it should "
+        "continue. If the pipeline has committed nothing yet, startingOffsets was beyond the end: "
+        "correct it, and give the pipeline a new name."
     )
 
 

@@ -176,7 +176,7 @@ class Judge:
         if found is self._seen:
             return
         change = change_of(self.plan.value_schema, found, may_widen=self.plan.may_widen)
-        assert not isinstance(change, Incompatible), "the parser has made rejects of these"
+        assert not isinstance(change, Incompatible), "the parser rejects these values"
         if change.steps:
             raise GrowthNeededError(change.schema)
         self._seen = found

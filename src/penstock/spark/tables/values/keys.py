@@ -70,8 +70,8 @@ class KeyParser:
         if key is None:
             raise RowError(
                 ErrorClass.MISSING_VALUE,
-                "the record has neither a key nor a value, so that nobody knows which row it "
-                "deletes. Produce deletions with the key of the row.",
+                "the record has neither a key nor a value, so the row to delete is unknown. "
+                "Produce deletions with the key of the row.",
             )
         if self._only is not None and pa.types.is_binary(self._only.type):
             return {self._only.name: key}

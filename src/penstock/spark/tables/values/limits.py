@@ -71,7 +71,7 @@ def time_rejects(rows: pa.RecordBatch) -> list[Reject]:
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         for number in _beyond(column):
             if number not in found:
-                message = f"column '{name}' holds {_told(column.slice(number, 1))}."
+                message = f"column '{name}' holds {_describe(column.slice(number, 1))}."
                 found[number] = Reject(number, ErrorClass.TYPE_MISMATCH, message)
     return list(found.values())
 
@@ -97,7 +97,7 @@ def shown_timestamps(timestamps: pa.Array) -> tuple[pa.Array, Mapping[int, str]]
     numbers = _beyond(timestamps)
     if not numbers:
         return timestamps, {}
-    told = {
+    texts = {
         number: (
             f"The record's timestamp is {_ms(timestamps, number)} ms since 1970, {OUTSIDE}, so it "
             "is null here, and in the table if the record is put in again."
@@ -105,7 +105,7 @@ def shown_timestamps(timestamps: pa.Array) -> tuple[pa.Array, Mapping[int, str]]
         for number in numbers
     }
     mask = pc.is_in(pa.arange(0, len(timestamps)), value_set=pa.array(numbers, pa.int64()))
-    return pc.if_else(mask, pa.scalar(None, timestamps.type), timestamps), told
+    return pc.if_else(mask, pa.scalar(None, timestamps.type), timestamps), texts
 
 
 def empty_rejects(rows: pa.RecordBatch, filled: Sequence[str]) -> list[Reject]:
@@ -157,7 +157,7 @@ def _is_shown(column: pa.Array) -> bool:
     return next(_extremes(column), None) is None
 
 
-def _told(row: pa.Array) -> str:
+def _describe(row: pa.Array) -> str:
     value, unit = next(_extremes(row))
     return f"{value} {unit} since 1970, {OUTSIDE}"
 

@@ -28,7 +28,7 @@ def compile_proto(texts: Mapping[str, str], main: str, what: str) -> FileDescrip
     """Return the descriptors of the file `main` and its imports; `texts` has each file by name."""
     if find_spec("grpc_tools") is None:
         raise SchemaError(
-            what, "there is no protoc here.", "pip install 'penstock[protobuf]' brings it."
+            what, "protoc is not installed.", "Install it with: pip install 'penstock[protobuf]'."
         )
     if len(texts) > FILES_MAX:
         raise SchemaError(what, f"it has {len(texts)} files.", f"At most {FILES_MAX} are read.")
@@ -72,6 +72,6 @@ def _compiled(folder: Path, main: str, what: str) -> FileDescriptorSet:
             what, f"protoc did not end within {TIMEOUT_S} s.", "Make it simpler."
         ) from None
     if done.returncode or not result.exists():
-        told = done.stderr.strip().replace(f"{folder}/", "")[:1_000]
-        raise SchemaError(what, f"protoc says: {told}.", "Correct the file.")
+        output = done.stderr.strip().replace(f"{folder}/", "")[:1_000]
+        raise SchemaError(what, f"protoc says: {output}.", "Correct the file.")
     return FileDescriptorSet.FromString(result.read_bytes())

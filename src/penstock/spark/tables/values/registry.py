@@ -134,8 +134,8 @@ class Registry:
             if len(collected) >= REFERENCES_MAX:
                 raise SchemaError(
                     f"a schema of {self._base}",
-                    f"it is made of more than {REFERENCES_MAX} others.",
-                    "Use fewer.",
+                    f"it references more than {REFERENCES_MAX} other schemas.",
+                    "Use fewer references.",
                 )
             # Mark the reference before the request, so that a cycle ends here.
             collected[name] = ""
@@ -154,7 +154,7 @@ class Registry:
                 return self._asked(path)
             except urllib.error.HTTPError as error:
                 with error:
-                    problem = _told(error)
+                    problem = _error_text(error)
                 if error.code in _UNKNOWN:
                     raise UnknownSchemaError(f"{self._base}{path}: {problem}") from None
                 if error.code < _SERVER_ERROR and error.code != _TOO_MANY:
@@ -210,7 +210,7 @@ def _split(address: str) -> tuple[str, dict[str, str]]:
     return f"{parts.scheme}://{place}{parts.path.rstrip('/')}", headers
 
 
-def _told(error: urllib.error.HTTPError) -> str:
+def _error_text(error: urllib.error.HTTPError) -> str:
     """Return the registry's message, if it is in the registry's own format."""
     try:
         message = json.loads(error.read(10_000)).get("message")

@@ -61,7 +61,7 @@ def plan_parser(
     if source is SchemaSource.NONE:
         return ParserPlan(value.format)
     if source is SchemaSource.INFERRED:
-        assert pinned is not None, "whoever infers a schema pins it before values are read"
+        assert pinned is not None, "an inferred schema is pinned before values are read"
         own = [one for one in pinned if one.name != RESCUED or unknown is not UnknownFields.RESCUE]
         return ParserPlan(value.format, ddl=to_ddl(pa.schema(own)), unknown_fields=unknown)
     assert text is not None, "the definition was checked"

@@ -51,7 +51,7 @@ def columns_to_add(
         if field.name.lower() in reserved:
             raise SchemaRefusedError(
                 f"column '{field.name}' has the name of a column that a partition of the Delta "
-                "table has made, which would be read in its place. Rename the column, or name "
+                "table has added, which would be read in its place. Rename the column, or name "
                 "another table."
             )
         index = held.get_field_index(field.name)
@@ -69,7 +69,7 @@ def _grown(held: pa.Field, field: pa.Field) -> pa.Field:
         raise SchemaRefusedError(
             f"column '{field.name}' is {held.type} in the Delta table and {field.type} in the new "
             f"schema: {' '.join(change.reasons)[:500]} Give the column its widest type when the "
-            "table is made, or name another table."
+            "table is created, or name another table."
         )
     return change.schema.field(0)
 
@@ -77,7 +77,7 @@ def _grown(held: pa.Field, field: pa.Field) -> pa.Field:
 def _derived_type(field: PartitionField, schema: pa.Schema) -> pa.DataType:
     if field.transform is Transform.IDENTITY:
         found = field_at(schema, field.column)
-        assert found is not None, "the partitions were looked at"
+        assert found is not None, "the partitions were checked"
         return found.type
     return pa.date32() if field.transform is Transform.DAY else pa.string()
 

@@ -50,8 +50,13 @@ from penstock.spark.tables.files.data_files import (
 from penstock.spark.tables.files.table_facts import LiveFile, Partition
 from penstock.spark.tables.formats.delta.actions import add_action
 from penstock.spark.tables.formats.delta.bounds import bounded_columns
-from penstock.spark.tables.formats.delta.care import KEEP_LOG, MARK_KEY, mark, plain_properties
 from penstock.spark.tables.formats.delta.log import COMMITTED_AT_KEY, LOG_FOLDER, stored_name
+from penstock.spark.tables.formats.delta.maintenance import (
+    KEEP_LOG,
+    MARK_KEY,
+    mark,
+    plain_properties,
+)
 from penstock.spark.tables.formats.port import TableMovedError
 from penstock.spark.tables.values.columns import fit
 

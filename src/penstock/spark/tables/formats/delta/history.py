@@ -102,11 +102,11 @@ def notes_of(
     is_complete = oldest is None or oldest <= (0 if is_restored else kept_at + 1)
     if not is_complete and set(highest) - set(found):
         raise HistoryError(
-            f"the log of the table is there from version {oldest} on, and what Penstock has to "
-            "know was recorded before it: somebody cleaned the log up although "
+            f"the log of the table begins at version {oldest}, but Penstock needs notes from older "
+            "versions: another program cleaned the log up although "
             "delta.enableExpiredLogCleanup is false, or restored the table to a version from "
             "before that. RESTORE it to a newer version, or name another table and the offsets "
-            "from which the pipeline shall go on there."
+            "at which the pipeline should continue there."
         )
     notes = {}
     for name, last in highest.items():

@@ -1,7 +1,7 @@
 """The files of a Delta table in its storage: entries of the log, and all others.
 
 Names are as the storage spells them, below the table's folder; the log spells them as URIs, and
-`stored_name` converts them. `delta.care` decides.
+`stored_name` converts them. `delta.maintenance` decides.
 """
 
 import json

@@ -57,7 +57,7 @@ def time_span(parameters: Mapping[str, Any]) -> TimeSpan:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        return TimeSpan(-math.inf, math.inf, "a time that its entry does not tell")
+        return TimeSpan(-math.inf, math.inf, "a time that its entry does not contain")
     if moment.tzinfo is not None:
         return TimeSpan(moment.timestamp() * 1_000, moment.timestamp() * 1_000, text)
     moment = moment.replace(tzinfo=UTC)
@@ -109,9 +109,9 @@ def find_version(restore: LogEntry, versions: Iterator[Version]) -> int:
         numbers = " or ".join(str(one) for one in reversed(found))
         what += f"that may have been version {numbers}, which have the same files"
     else:
-        what += "no older version that the log still has is made of the files that it left"
+        what += "no older version in the log consists of the files that it left"
     raise HistoryError(
-        f"{what}. So nobody knows which offsets of the topics the table holds. Restore it once "
-        "more, by number: RESTORE TABLE ... TO VERSION AS OF the one that was meant (DESCRIBE "
-        "HISTORY lists them). If that version is gone, name another table."
+        f"{what}. So the topic offsets that the table holds are unknown. Restore it once more, by "
+        "number: RESTORE TABLE ... TO VERSION AS OF the intended version (DESCRIBE HISTORY lists "
+        "them). If that version is gone, name another table."
     )

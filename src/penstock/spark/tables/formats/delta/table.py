@@ -16,7 +16,7 @@ both together (`delta.growth`). A crash in between leaves a column without value
 widened: that needs a table feature that `deltalake` does not write.
 
 Entries have the time of our clock in addition to that of `deltalake`: our clock decides their age.
-Maintenance is in `delta.care` and `delta.compaction`.
+Maintenance is in `delta.maintenance` and `delta.compaction`.
 
 A partition by day, hour or month is a separate column in Delta, named `<column>_day` and so on.
 """
@@ -48,9 +48,9 @@ from penstock.spark.tables.files.file_partitions import (
 from penstock.spark.tables.files.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 from penstock.spark.tables.files.upsert import Changes
 from penstock.spark.tables.formats.change_files import changes_directory, clean_changes
-from penstock.spark.tables.formats.delta import care as delta_care
 from penstock.spark.tables.formats.delta import compaction as delta_compaction
 from penstock.spark.tables.formats.delta import growth as delta_growth
+from penstock.spark.tables.formats.delta import maintenance as delta_maintenance
 from penstock.spark.tables.formats.delta.actions import add_action
 from penstock.spark.tables.formats.delta.bounds import bounded_columns, bounds_properties
 from penstock.spark.tables.formats.delta.columns import columns_to_add, derived_fields
@@ -152,9 +152,9 @@ class DeltaLakeTable:
             Schema.from_arrow(first),
             mode="ignore",
             partition_by=names,
-            description=delta_care.DESCRIPTION,
+            description=delta_maintenance.DESCRIPTION,
             configuration={**_KEEP_LOG, **bounds_properties(schema, names, {})},
-            commit_properties=delta_care.plain_properties((clock or SystemClock()).now_ms()),
+            commit_properties=delta_maintenance.plain_properties((clock or SystemClock()).now_ms()),
             storage_options=dict(storage_options or {}),
         )
         return cls(
@@ -184,7 +184,7 @@ class DeltaLakeTable:
             raise PartitionsDifferError(
                 f"the table at {self._uri} is partitioned by {held or 'nothing'}, and "
                 f"table.partition_by means {wanted or 'nothing'}. The partitions of a Delta table "
-                "stay as they were made: correct table.partition_by, or name another table."
+                "cannot change: correct table.partition_by, or name another table."
             )
 
     # --- Reading ---
@@ -197,7 +197,7 @@ class DeltaLakeTable:
         return self._read_state()
 
     def schema(self) -> pa.Schema:
-        """Return the columns, without those that partitions have added."""
+        """Return the columns, without the columns that partitions have added."""
         derived = derived_names(self._fields)
         return pa.schema([one for one in self._whole_schema() if one.name not in derived])
 
@@ -323,13 +323,13 @@ class DeltaLakeTable:
             schema=self._table.schema(),
             partition_by=[one.name for one in self._fields],
             commit_properties=_properties(note, now_ms),
-            post_commithook_properties=delta_care.KEEP_LOG,
+            post_commithook_properties=delta_maintenance.KEEP_LOG,
         )
 
     def _add_columns(self, schema: pa.Schema) -> None:
         more = columns_to_add(self.schema(), schema, self._fields)
         require_no_feed_columns(self._table, self._uri, more)
-        properties = delta_care.plain_properties(self._clock.now_ms())
+        properties = delta_maintenance.plain_properties(self._clock.now_ms())
         if delta_growth.lacks_feature(self._table, more):
             self._made(lambda: delta_growth.add_feature(self._table, properties))
         if len(more):
@@ -350,10 +350,10 @@ class DeltaLakeTable:
         marked = self._table.transaction_version(_application(note))
         if marked is not None and marked >= note.sequence:
             raise HistoryError(
-                f"pipeline '{note.pipeline}' has made {marked} commits to this table, and the "
-                f"table has notes of {note.sequence - 1}: its properties and its log were changed "
-                "by somebody else. Give the pipeline a new name, and the offsets from which it "
-                "shall go on."
+                f"pipeline '{note.pipeline}' has written {marked} commits to this table, but the "
+                f"table has notes of {note.sequence - 1}: another program changed its properties "
+                "and its log. Give the pipeline a new name, and the offsets at which it should "
+                "continue."
             )
 
     def _made(self, commit: Callable[[], Made]) -> Made:
@@ -376,7 +376,7 @@ class DeltaLakeTable:
 
     def snapshots(self) -> SnapshotFacts:
         """Return the number of readable versions, and the time of the oldest."""
-        return delta_care.snapshot_facts(self._table)
+        return delta_maintenance.snapshot_facts(self._table)
 
     def compact(
         self,
@@ -402,30 +402,30 @@ class DeltaLakeTable:
     def retention(self) -> Retention:
         """Return the retention of log and files in the table's properties."""
         metadata = self._table.metadata()
-        return delta_care.retention_of(metadata.configuration, metadata.description)
+        return delta_maintenance.retention_of(metadata.configuration, metadata.description)
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
         """Delete old entries of the log, and files that only they reference."""
         state = self.load()
         self._require_supported()
-        first = delta_care.first_kept_version(self._table, older_than_ms, keep_count)
+        first = delta_maintenance.first_kept_version(self._table, older_than_ms, keep_count)
         if first is None:
             return Expiry(state, 0)
         self._made(
             lambda: self._table.alter.set_table_properties(
                 self._copies(state.notes),
                 raise_if_not_exists=False,
-                commit_properties=delta_care.plain_properties(self._clock.now_ms()),
+                commit_properties=delta_maintenance.plain_properties(self._clock.now_ms()),
             )
         )
-        removed_count = delta_care.cut(self._table, self._open_version(first))
+        removed_count = delta_maintenance.cut(self._table, self._open_version(first))
         return Expiry(self.load(), removed_count)
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
         """Delete old files that no version references."""
         self.load()
         self._require_supported()
-        count = delta_care.remove_orphans(self._table, self._open_version, older_than_ms)
+        count = delta_maintenance.remove_orphans(self._table, self._open_version, older_than_ms)
         for directory in (changes_directory(self._uri), f"{self._uri}/{STAGING_FOLDER}"):
             count += clean_changes(directory, older_than_ms=older_than_ms)
         return count

@@ -47,8 +47,8 @@ def readable_metadata(name: str) -> Iterator[None]:
         yield
     except ValidationError as error:
         lines = [line.strip() for line in str(error).splitlines()]
-        told = next((one for one in lines if one.startswith("Value error, ")), lines[0])
-        reason = told.removeprefix("Value error, ").partition(" [type=")[0]
+        line = next((one for one in lines if one.startswith("Value error, ")), lines[0])
+        reason = line.removeprefix("Value error, ").partition(" [type=")[0]
         raise TableRefusedError(
             f"the Iceberg table {name} cannot be read: {reason[:REASON_CHARACTERS_MAX]}. Types "
             "such as variant and geometry belong to format version 3, which is unsupported. Name "

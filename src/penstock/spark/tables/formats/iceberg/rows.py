@@ -92,14 +92,14 @@ class IcebergRows:
                 downcast_ns_timestamp_to_us=metadata.format_version <= 2,
                 format_version=metadata.format_version,
             )
-            told = _get_column_projection_values(
+            partition_values = _get_column_projection_values(
                 task.file,
                 Schema(*self._fields),
                 metadata.schema(),
                 metadata.specs().get(task.file.spec_id),
                 held.field_ids,
             )
-            projection = _Projection(task.file.file_path, told)
+            projection = _Projection(task.file.file_path, partition_values)
             wanted = {one.field_id for one in self._fields}
             found = [one for one in held.fields if one.field_id in wanted]
             scanner = ds.Scanner.from_fragment(
@@ -150,9 +150,9 @@ def _without(
 class _Projection:
     """Maps the fields of one file to those of the table, by their ids."""
 
-    def __init__(self, path: str, told: Mapping[int, Any]) -> None:
+    def __init__(self, path: str, partition_values: Mapping[int, Any]) -> None:
         self._path = path
-        self._told = told
+        self._partition_values = partition_values
         """The partition's values of fields that are missing in the file."""
 
     def of_fields(
@@ -175,7 +175,7 @@ class _Projection:
         return made
 
     def _missing(self, field: NestedField, kind: pa.DataType, count: int) -> pa.Array:
-        value = self._told.get(field.field_id, field.initial_default)
+        value = self._partition_values.get(field.field_id, field.initial_default)
         if value is not None:
             return pa.repeat(pa.scalar(value, kind), count)
         if field.required:

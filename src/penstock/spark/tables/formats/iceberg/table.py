@@ -9,7 +9,7 @@ for retries (`commit.retry.num-retries`) is not changed; it is for other writers
 
 Notes are searched for among the ancestors of the current snapshot, not only in it: a compaction or
 another writer's append may be the newest. Expired notes are in the copy. Maintenance is in
-`iceberg.care`.
+`iceberg.maintenance`.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ from penstock.spark.tables.files.table_facts import (
     SnapshotFacts,
 )
 from penstock.spark.tables.files.upsert import Changes
-from penstock.spark.tables.formats.iceberg import care as iceberg_care
+from penstock.spark.tables.formats.iceberg import maintenance as iceberg_maintenance
 from penstock.spark.tables.formats.iceberg.change import Change
 from penstock.spark.tables.formats.iceberg.files import data_files, require_fitting, small_groups
 from penstock.spark.tables.formats.iceberg.protocol import (
@@ -369,11 +369,11 @@ class IcebergTable:
 
     def retention(self) -> Retention:
         """Return the retention of snapshots in the table's properties."""
-        return iceberg_care.retention_of(self._table.metadata)
+        return iceberg_maintenance.retention_of(self._table.metadata)
 
     def snapshots(self) -> SnapshotFacts:
         """Return the number of snapshots, and the time of the oldest."""
-        return iceberg_care.snapshot_facts(self._table.metadata)
+        return iceberg_maintenance.snapshot_facts(self._table.metadata)
 
     def compact(
         self,
@@ -416,14 +416,14 @@ class IcebergTable:
         """Expire old snapshots, then delete the files that only they referenced."""
         self.load()
         require_supported(self._table)
-        old = iceberg_care.old_snapshots(self._table.metadata, older_than_ms, keep_count)
+        old = iceberg_maintenance.old_snapshots(self._table.metadata, older_than_ms, keep_count)
         if old:
             change = Change(self._table)
             ExpireSnapshots(change).by_ids([one.snapshot_id for one in old]).commit()
             self._commit(change)
-            iceberg_care.remove_files_of(old, self._table)
+            iceberg_maintenance.remove_files_of(old, self._table)
         return Expiry(self._state(), len(old))
 
     def remove_orphans(self, *, older_than_ms: int) -> int:
         """Delete old files that no snapshot and no metadata references."""
-        return iceberg_care.remove_orphans(self._table, older_than_ms)
+        return iceberg_maintenance.remove_orphans(self._table, older_than_ms)
