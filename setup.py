@@ -14,6 +14,7 @@ that what is edited is what runs. `PENSTOCK_COMPILE=0` compiles nothing.
 import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -42,6 +43,9 @@ NATIVE = [
 ]
 """Cython that has no Python twin of the same name: threads without the interpreter, system calls
 that Python does not have."""
+SHARED = "penstock.penstock__cython"
+"""Code that Cython would repeat in each of its modules, half a megabyte of C. Cython also registers
+the module without its package, so the name must not be one that another project would choose."""
 HOT_PATH = [
     "core/cancellation.py",
     "core/clock.py",
@@ -80,6 +84,7 @@ HOT_PATH = [
     "replication/partition.py",
     "replication/read_result.py",
     "replication/waits.py",
+    "broker/answers.py",
     "broker/connections/alarms.py",
     "broker/pacing/budget.py",
     "broker/context.py",
@@ -133,8 +138,12 @@ def walker() -> list[Extension]:
         )
         for name in NATIVE
     ]
-    made: list[Extension] = cythonize(
+    sources.append(
+        Extension(SHARED, sources=["build/penstock__cython.c"], extra_compile_args=["-O2", "-g0"])
+    )
+    compiled: list[Extension] = cythonize(
         sources,
+        shared_utility_qualified_name=SHARED,
         include_path=["src"],
         build_dir="build",
         nthreads=os.cpu_count() or 1,
@@ -147,7 +156,7 @@ def walker() -> list[Extension]:
             "annotation_typing": False,
         },
     )
-    return made
+    return compiled
 
 
 def hot_path() -> list[Extension]:
@@ -158,10 +167,19 @@ def hot_path() -> list[Extension]:
     # with all its types by `make check`.
     options = ["--ignore-missing-imports", "--follow-imports=silent", "--config-file="]
     paths = [f"src/penstock/{name}" for name in HOT_PATH]
-    made: list[Extension] = mypycify(
-        [*options, *paths], opt_level="3", debug_level="0", group_name="penstock"
+    compiled: list[Extension] = mypycify(
+        [*options, *paths],
+        opt_level="3",
+        debug_level="0",
+        group_name="penstock",
+        # A file for each module, so that all cores compile.
+        multi_file=True,
     )
-    return made
+    if sys.platform == "linux":
+        for extension in compiled:
+            # Functions of one file are called by the others; without these flags by a detour.
+            extension.extra_compile_args += ["-fvisibility=hidden", "-fno-semantic-interposition"]
+    return compiled
 
 
 def extensions() -> list[Extension]:
@@ -180,15 +198,19 @@ def extensions() -> list[Extension]:
 class AllOrNothing(build_ext):
     """Compiles everything, or leaves nothing compiled: modules of the hot path need each other.
 
-    A user gets a slower Penstock rather than none. Whoever builds it for others must see what
-    failed: with `CI` or `PENSTOCK_COMPILE` set, a failure is one.
+    A user gets a slower Penstock rather than none. With `CI` or `PENSTOCK_COMPILE` set, a failure
+    of the compiler is an error: wheels for others are never built without compiled modules.
     """
 
     def build_extensions(self) -> None:
         """Compile, on all cores; on failure remove what was compiled before it."""
-        self.parallel = self.parallel or os.cpu_count()
+        cores = os.cpu_count() or 1
+        # A thread for each extension, which waits for its files; the files share the cores.
+        self.parallel = self.parallel or len(self.extensions)
         try:
-            super().build_extensions()
+            with ThreadPoolExecutor(cores) as files:
+                self._compile_on(files)
+                super().build_extensions()
         except Exception as error:
             if "CI" in os.environ or "PENSTOCK_COMPILE" in os.environ:
                 raise
@@ -196,6 +218,16 @@ class AllOrNothing(build_ext):
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
             self.extensions = []
             sys.stderr.write(f"penstock: installed without compiled modules, slower: {error}\n")
+
+    def _compile_on(self, files: ThreadPoolExecutor) -> None:
+        """Compile the files of an extension side by side; setuptools compiles one by one."""
+        compile_all = self.compiler.compile
+
+        def compile_each(sources: list[str], *options: object, **named: object) -> list[str]:
+            jobs = [files.submit(compile_all, [one], *options, **named) for one in sources]
+            return [name for job in jobs for name in job.result()]
+
+        self.compiler.compile = compile_each
 
 
 setup(ext_modules=extensions(), cmdclass={"build_ext": AllOrNothing})
