@@ -25,8 +25,7 @@ $(VENV)/.installed: pyproject.toml setup.py
 $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
 	$(PYTHON) -m venv $(RELEASE)
 	$(RELEASE)/bin/python -m pip install --quiet --upgrade pip
-	rm -rf build
-	PENSTOCK_COMPILE=1 $(RELEASE)/bin/python -m pip install --quiet --force-reinstall .
+	$(RELEASE)/bin/python -m pip install --quiet --force-reinstall "$$($(RELEASE)/bin/python -m tools.release_wheel)"
 	touch $@
 
 .PHONY: release
@@ -40,8 +39,7 @@ format: install ## rewrite the source in the one format
 	$(BIN)/ruff format src tests tools benchmarks compat examples pipelines setup.py
 	$(BIN)/ruff check --fix --quiet src tests tools benchmarks compat examples pipelines setup.py || true
 
-# Development mode by its variable: the processes that run the tests inherit it.
-FAST_TESTS = PYTHONDEVMODE=1 $(BIN)/python -m pytest -q -n 2
+FAST_TESTS = $(BIN)/python -m pytest -q -n 2 --durations 20
 
 .PHONY: lint
 lint: install ## format, lint, types, layers, generated files
@@ -52,6 +50,8 @@ lint: install ## format, lint, types, layers, generated files
 	$(BIN)/python tools/generate_messages.py --check
 	$(BIN)/python tools/generate_reference.py --check
 	$(BIN)/python tools/generate_dashboard.py --check
+	$(BIN)/python tools/check_words.py
+	$(BIN)/python tools/check_commits.py
 
 .PHONY: check
 check: lint test ## everything that is fast: lint, then the fast tests
@@ -59,6 +59,15 @@ check: lint test ## everything that is fast: lint, then the fast tests
 .PHONY: test
 test: install ## the fast tests alone
 	$(FAST_TESTS)
+
+.PHONY: test-tables
+test-tables: install ## tests on many real Delta and Iceberg tables, without Spark
+	$(FAST_TESTS) -m tables
+
+# By its variable, which the processes that run the tests inherit. asyncio then checks more, and each test takes longer.
+.PHONY: test-development
+test-development: install ## the fast tests in Python's development mode
+	PYTHONDEVMODE=1 $(FAST_TESTS) -m "not (interop or crash or chaos or scale or bench or spark)"
 
 .PHONY: test-testing
 test-testing: install ## the fast tests of penstock.testing, which run on macOS too
@@ -75,15 +84,23 @@ test-compiled: $(RELEASE)/.tools-installed ## the fast tests on the package as u
 		-m "not (uncompiled or interop or crash or chaos or scale or bench or spark)"
 
 INTEROP_TESTS = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600
-# Rates and waits are measured in these, so nothing else runs beside them. All others run by two processes.
+# Rates and waits are measured in these, so nothing else runs beside them. Three processes run the others.
 MEASURING_TESTS := $(addprefix tests/,broker/handlers/test_fetch_waits.py broker/handlers/test_throttling.py \
 	interop/test_quotas.py)
 
 .PHONY: interop
 interop: install release ## real clients against Penstock and Apache Kafka
 	$(BIN)/python -c 'from tests.oracle.kafka_broker import make_class_data_archive as make; make()'
-	$(INTEROP_TESTS) -n 2 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(MEASURING_TESTS))
-	$(INTEROP_TESTS) $(MEASURING_TESTS)
+	$(INTEROP_TESTS) $(INTEROP_OPTIONS) -n 3 --dist loadfile --no-loadscope-reorder $(addprefix --ignore=,$(MEASURING_TESTS))
+	$(INTEROP_TESTS) $(INTEROP_OPTIONS) $(MEASURING_TESTS)
+
+.PHONY: interop-live
+interop-live: ## the same, also the tests that passed against Apache Kafka before with the same content
+	$(MAKE) interop INTEROP_OPTIONS=--live-kafka
+
+.PHONY: interop-record
+interop-record: ## the same, and tests/oracle/kafka_runs.txt notes the tests that passed against Apache Kafka
+	$(MAKE) interop INTEROP_OPTIONS=--record-kafka
 
 # Tests in an environment of PySpark $(1) on Python $(2), which is made at its first use.
 spark_run = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m tests.oracle.spark_environments \
@@ -96,8 +113,8 @@ spark: install release ## format("penstock") and Spark's own connector: PySpark 
 
 .PHONY: spark-sample
 spark-sample: install release ## the part of `make spark` that every version runs, on PySpark 4.2
-	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -v -p no:randomly --timeout 600 --durations 5 \
-		-m "spark and every_spark" tests/spark
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -p no:randomly --timeout 600 --durations 5 \
+		-n 2 --dist loadfile -m "spark and every_spark" tests/spark
 
 .PHONY: spark-all
 spark-all: install release ## all of it on every version of PySpark and Python, an hour
@@ -113,11 +130,15 @@ models: install ## the coordinators against their models, MODEL_EXAMPLES example
 
 .PHONY: crash
 crash: install release ## crash points, kill -9, power cuts: the seeded sample
-	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m crash -p no:randomly --timeout 1200
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m crash -p no:randomly -n 2 --timeout 1200 --durations 5
 
+CHAOS_TESTS = $(BIN)/python -m pytest -q -m chaos -p no:randomly --timeout 600 --durations 5
+# Waits are measured in these, so nothing else runs beside them.
+MEASURING_CHAOS_TESTS := tests/hostile/test_hostile.py tests/soak/test_soak.py
 .PHONY: chaos
 chaos: install ## floods and bombs; histories of clients under faults
-	$(BIN)/python -m pytest -q -m chaos -p no:randomly --timeout 600
+	$(CHAOS_TESTS) -n 2 $(addprefix --ignore=,$(MEASURING_CHAOS_TESTS))
+	$(CHAOS_TESTS) $(MEASURING_CHAOS_TESTS)
 
 HOSTILE_MINUTES ?= 10
 .PHONY: hostile

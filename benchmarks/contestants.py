@@ -1,11 +1,11 @@
 """The brokers that are compared: one Apache Kafka, and one Penstock for each way to flush.
 
-Kafka makes an acknowledgement durable by a topic setting
-(`flush.messages=1`), so one process serves both of its variants; Penstock by `serve --flush`, so it
-has two processes. All run for the whole comparison; the ones that are not asked are idle.
+Durable acknowledgements are a topic setting in Kafka (`flush.messages=1`), so one process serves
+both of its variants. In Penstock they depend on `serve --flush`, so it has two processes. All
+processes run for the whole comparison; a broker without requests is idle.
 
-The `Stage` knows nothing of what is measured: it starts and stops brokers, makes topics, and tells
-what a process used.
+The `Stage` does not depend on the workload: it starts and stops brokers, creates topics, and
+reports the CPU time and memory of a process.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def new_broker(variant: Variant, folder: Path) -> RunningBroker:
 
 
 class Topics:
-    """Makes, checks and removes topics of one broker, with librdkafka's admin client."""
+    """Creates, checks and deletes topics of one broker, with librdkafka's admin client."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -53,7 +53,7 @@ class Topics:
         return AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0})
 
     def create(self, *, partitions: int = 1, durable_by_setting: bool = False) -> str:
-        """A new topic, ready to be produced to; its name."""
+        """Create a topic that is ready for produce requests; return its name."""
         self._made += 1
         name = f"bench-{self._made}"
         settings = {"flush.messages": "1"} if durable_by_setting else {}
@@ -66,9 +66,9 @@ class Topics:
         return name
 
     def wait_until_led(self, name: str, partitions: int) -> int:
-        """Wait until every partition tells its end offset; the sum of them.
+        """Wait until every partition returns its end offset; return the sum of the offsets.
 
-        Kafka answers before its broker half leads what its controller half knows of.
+        Kafka answers CreateTopics before its broker leads the new partitions.
         """
         deadline = time.monotonic() + ADMIN_TIMEOUT_SECONDS
         while True:
@@ -81,14 +81,14 @@ class Topics:
                 self._admin = self._new_admin()  # The old one remembers that there was no leader.
 
     def records(self, name: str, partitions: int = 1) -> int:
-        """The sum of the end offsets: what the broker says it holds."""
+        """Return the sum of the end offsets, which the broker reports."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(name, number): latest for number in range(partitions)}
         found = self._admin.list_offsets(wanted, request_timeout=ADMIN_TIMEOUT_SECONDS)
         return sum(int(done.result(ADMIN_TIMEOUT_SECONDS).offset) for done in found.values())
 
     def delete(self, name: str) -> None:
-        """Remove the topic."""
+        """Delete the topic."""
         for done in self._admin.delete_topics([name]).values():
             done.result(ADMIN_TIMEOUT_SECONDS)
 
@@ -101,7 +101,7 @@ class Contestant:
     broker: RunningBroker
     topics: Topics
     kept: dict[str, str] = dataclasses.field(default_factory=dict)
-    """Topics that are filled once and read in every round, by what they hold."""
+    """Topics that are filled once and read in every round, by their content."""
 
     @contextlib.contextmanager
     def topic(self, partitions: int = 1) -> Iterator[str]:

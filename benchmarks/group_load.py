@@ -1,9 +1,9 @@
-"""What groups and transactions cost, measured: one function for each figure, on any broker.
+"""The cost of groups and transactions: one function for each figure, on any broker.
 
-Guarantees: a refused request ends the run; a partition that two members have at once ends it; the
-log's end is compared with what was acknowledged. Each function is one event loop of its own, so
-that the caller need not be asynchronous. Which brokers are compared, how often and how it is shown
-is NOT known here: see `benchmarks.groups`.
+Guarantees: a rejected request ends the run; a partition that two members own at once ends it; the
+log's end offset is compared with the number of acknowledged records. Each function runs an event
+loop of its own, so the caller need not be asynchronous. The choice of brokers, the number of rounds
+and the table are NOT defined here: see `benchmarks.groups`.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from tests.oracle.running_broker import RunningBroker
 COMMIT_VERSION = 9
 COMMIT_CONNECTIONS = 40
 PAUSE_SECONDS = 0.1
-"""Between two heartbeats of a member in a comparison: the broker is measured, not the waiting."""
+"""Between two heartbeats of a member in a comparison; short, so that the broker is measured."""
 REBALANCE_PARTITIONS = 200
 
 
@@ -44,34 +44,34 @@ AnyMember: TypeAlias = ConsumerMember | ClassicMember
 
 
 class Members:
-    """Members that live; one that fails ends the measurement, through its task group."""
+    """Running members; a failed member ends the measurement, through its task group."""
 
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self._group = tasks
         self._tasks: dict[AnyMember, asyncio.Task[None]] = {}
 
     async def start(self, member: AnyMember) -> None:
-        """Let the member join, and live from then on."""
+        """Let the member join, then send its heartbeats in a task."""
         await member.join()
         self._tasks[member] = self._group.create_task(member.run())
 
     def start_soon(self, member: AnyMember) -> None:
-        """The same, without waiting."""
+        """Start the member in a task, without waiting for its join."""
         self._group.create_task(self.start(member))
 
     def end(self, member: AnyMember) -> None:
-        """The member says nothing more; the broker is not told."""
+        """Stop the heartbeats of the member without a leave request."""
         self._tasks.pop(member).cancel()
 
     def end_all(self) -> None:
-        """All of them."""
+        """Stop the heartbeats of all members."""
         for member in tuple(self._tasks):
             self.end(member)
 
 
 @contextlib.asynccontextmanager
 async def connections(bootstrap: str, count: int) -> AsyncIterator[Sequence[Wire]]:
-    """So many connections, while the block runs."""
+    """Open `count` connections; they are closed when the block ends."""
     wires = [await connect(bootstrap) for _ in range(count)]
     try:
         yield wires
@@ -90,18 +90,21 @@ class LargeGroup:
     members: int
     partitions: int
     stable_seconds: float
-    """From the first join until every partition has its owner and the parts differ by one."""
+    """From the first join until every partition has its owner and the assignments differ by one."""
     heartbeats_until_stable: int
     broker_cpu_seconds: float
-    """Until then."""
+    """CPU time of the broker until the group is stable."""
     restart_seconds: float
     revocations_max: int
-    """How often, during the restarts, a member was told to give up one and the same partition."""
+    """The highest number of revocations of one partition during the restarts."""
     rss_mb: float
 
 
 def measure_large_group(broker: RunningBroker, members: int, partitions: int) -> LargeGroup:
-    """All join at once, heartbeat as the broker says; then each restarts, one after the other."""
+    """Let all members join at once, then restart them one after the other.
+
+    Members send heartbeats in the interval that the broker returns.
+    """
     topic = Topics(broker.bootstrap).create(partitions=partitions)
     return asyncio.run(_large_group(broker, topic, members, partitions))
 
@@ -135,7 +138,7 @@ async def _large_group(
         await crowd.until_stable()
         restart_seconds = time.perf_counter() - begun
         running.end_all()
-        # What a restart set off would show in the next heartbeats.
+        # A rebalance after a restart would show in the next heartbeats.
         for member in members:
             await member.heartbeat()
         await crowd.until_stable()
@@ -163,7 +166,7 @@ class ManyGroups:
     commits_per_second: float
     p50_ms: float
     p99_ms: float
-    """From the moment a commit was due, so that a broker that lags is not spared."""
+    """From the time when a commit was due, so that the delay of a slow broker counts."""
     highest_ms: float
     broker_cpu_share: float
     """Of one core."""
@@ -198,7 +201,7 @@ async def _many_groups(
 
         begun = loop.time() + 0.1
         committing = asyncio.gather(*(committer(number) for number in range(len(wires))))
-        # The first period makes the groups and is not counted.
+        # The first period creates the groups and is not counted.
         await asyncio.sleep(begun + period_seconds - loop.time())
         cpu_before = broker.usage().cpu_seconds
         await committing
@@ -236,7 +239,7 @@ async def commit(wire: Wire, group_id: str, topic: str, offsets: dict[int, int])
 
 
 def measure_rebalance(broker: RunningBroker, topic: str, protocol: str, members: int) -> float:
-    """Seconds from the join of the last member until all have their part."""
+    """Return the seconds from the join of the last member until all have their assignment."""
     return asyncio.run(_rebalance(broker.bootstrap, topic, protocol, members))
 
 
@@ -254,7 +257,7 @@ async def _rebalance(bootstrap: str, topic: str, protocol: str, count: int) -> f
         for member in first:
             running.start_soon(member)
         await crowd.until_stable()
-        # What the crowd set off comes to rest: every member heartbeats a few times.
+        # Wait until the rebalances have ended: every member sends a few heartbeats.
         await asyncio.sleep(5 * PAUSE_SECONDS)
         await crowd.until_stable()
         crowd.members = count

@@ -1,11 +1,12 @@
-"""Members of groups as a client library would be them, without records: many in one process.
+"""Group members that behave like a client library, without records: many in one process.
 
-`ConsumerMember` speaks KIP-848: it heartbeats, gives up at once what it is told to give up, and
-says so at once, as Kafka's own client does. `ClassicMember` joins, syncs and heartbeats; the leader
-gives every member its part of the topic, in order. `Crowd` sees what all members of one group have,
-and fails the run when two members of a KIP-848 group have the same partition at the same time.
+`ConsumerMember` uses KIP-848: it sends heartbeats, gives up revoked partitions immediately, and
+confirms that immediately, as Kafka's own client does. `ClassicMember` sends JoinGroup, SyncGroup
+and Heartbeat; the leader assigns the partitions to the members in turn. `Crowd` knows the
+partitions of all members of one group, and fails the run when two members of a KIP-848 group own
+the same partition at the same time.
 
-They do NOT fetch, commit or survive a broker that goes away.
+They do NOT fetch, commit or survive a stop of the broker.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ STABLE_SECONDS_MAX = 60.0
 
 
 class Crowd:
-    """What all members of one group have: one topic, so many partitions, so many members."""
+    """The owners of the partitions of one group, with one topic and a fixed number of members."""
 
     def __init__(self, group_id: str, topic: str, partitions: int, members: int) -> None:
         self.group_id = group_id
@@ -56,12 +57,12 @@ class Crowd:
         self.owners: dict[int, str] = {}
         self.sizes: dict[str, int] = {}
         self.revocations: Counter[int] = Counter()
-        """How often a member was told to give up a partition, by partition."""
+        """The number of revocations, by partition."""
         self.heartbeats = 0
         self._changed = asyncio.Event()
 
     def moved(self, member_id: str, before: set[int], after: set[int]) -> None:
-        """A member has other partitions now."""
+        """Note that the partitions of a member changed."""
         for partition in before - after:
             if self.owners.get(partition) == member_id:
                 del self.owners[partition]
@@ -74,18 +75,18 @@ class Crowd:
             self._changed.set()
 
     def gone(self, member_id: str, owned: set[int]) -> None:
-        """A member ended; what it had is nobody's."""
+        """Note that a member ended; its partitions have no owner."""
         self.moved(member_id, owned, set())
         del self.sizes[member_id]
 
     def is_stable(self) -> bool:
-        """Whether every partition has an owner and the members' parts differ by one at most."""
+        """Whether every partition has an owner and the assignments' sizes differ by at most one."""
         if len(self.owners) != self.partitions or len(self.sizes) != self.members:
             return False
         return max(self.sizes.values()) - min(self.sizes.values()) <= 1
 
     async def until_stable(self) -> None:
-        """Wait until it is."""
+        """Wait until the group is stable."""
         async with asyncio.timeout(STABLE_SECONDS_MAX):
             while not self.is_stable():
                 self._changed.clear()
@@ -103,7 +104,7 @@ class ConsumerMember:
         pause_seconds: float | None = None,
         instance_id: str | None = None,
     ) -> None:
-        """Without `pause_seconds` it heartbeats as often as the broker says."""
+        """Without `pause_seconds` the member uses the broker's heartbeat interval."""
         self._wire = wire
         self._crowd = crowd
         self._pause_seconds = pause_seconds
@@ -116,7 +117,7 @@ class ConsumerMember:
         self._interval_seconds = 0.0
 
     async def join(self) -> None:
-        """Say everything, as the first heartbeat does."""
+        """Send the first heartbeat, with all fields."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._crowd.group_id,
             member_id=self.member_id,
@@ -130,7 +131,7 @@ class ConsumerMember:
         self._take(answer)
 
     async def heartbeat(self) -> None:
-        """Say that it lives, and what it has if that changed."""
+        """Send a heartbeat, with the owned partitions if they changed."""
         owned = None
         if self._is_to_confirm:
             owned = self._owned_as_message()
@@ -145,13 +146,13 @@ class ConsumerMember:
         self._take(await self._ask(request))
 
     async def run(self) -> None:
-        """Heartbeat until cancelled."""
+        """Send heartbeats until cancelled."""
         while True:
             await asyncio.sleep(0.0 if self._is_to_confirm else self._interval_seconds)
             await self.heartbeat()
 
     async def leave(self, epoch: int = LEAVE_EPOCH) -> None:
-        """Leave for good, or as a static member that comes back."""
+        """Leave the group: permanently, or as a static member that rejoins later."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._crowd.group_id,
             member_id=self.member_id,
@@ -207,7 +208,7 @@ class ClassicMember:
         self.owned: set[int] = set()
 
     async def join(self) -> None:
-        """Join and sync, again if the group was changed meanwhile."""
+        """Join and sync; again if the group changed meanwhile."""
         self._have(set())
         while True:
             joined = await self._join_once()
@@ -231,7 +232,7 @@ class ClassicMember:
             return
 
     async def run(self) -> None:
-        """Heartbeat until cancelled; join again when the group is rebalanced."""
+        """Send heartbeats until cancelled; join again when the group rebalances."""
         while True:
             await asyncio.sleep(self._pause_seconds)
             answer = await self._wire.ask(
@@ -274,7 +275,7 @@ class ClassicMember:
             return answer
 
     def _assignments(self, joined: JoinGroupResponse) -> tuple[SyncGroupRequestAssignment, ...]:
-        """What the leader gives to each; the others give nothing."""
+        """Return the leader's assignment of each member; empty if this member is not the leader."""
         if joined.leader != self._member_id:
             return ()
         count = len(joined.members)

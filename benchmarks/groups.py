@@ -6,8 +6,8 @@
 `compare` runs every workload on all brokers before the next one starts, and repeats the list
 (A B A B …) after a round that is not counted, by the same raw client for all. `scale` is Penstock
 alone: a thousand members, ten thousand groups, a million offsets. `--markdown` writes the table
-into the README. How a figure is measured is `group_load`'s, `transaction_load`'s and `offset_log`'s
-business; `tests/scale` holds Penstock to bounds with the same functions.
+into the README. The measuring functions are in `group_load`, `transaction_load` and `offset_log`;
+`tests/scale` compares their figures with bounds.
 """
 
 import argparse
@@ -62,7 +62,7 @@ TRANSACTION_RECORDS = (1, 1_000)
 TRANSACTION_SECONDS = 2.0
 OPEN_FILES = 20_000
 
-# No pause of the broker's own in the time that is measured; the same for both.
+# Neither broker pauses by itself during the measured time.
 KAFKA_AT_ONCE = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.assignment.interval.ms": "0",
@@ -74,7 +74,7 @@ PENSTOCK_AT_ONCE = {
 }
 QUICK_HEARTBEAT_MS = 3_000
 QUICK_HEARTBEAT = {"PENSTOCK_GROUPS__CONSUMER_HEARTBEAT_INTERVAL_MS": str(QUICK_HEARTBEAT_MS)}
-"""A member of KIP-848 learns of its part at its second heartbeat: twice this is the least time."""
+"""A KIP-848 member gets its assignment at its second heartbeat: twice this is the least time."""
 
 Workload = tuple[str, Callable[[Contestant], Values]]
 
@@ -161,7 +161,7 @@ def _run(stage: Stage, workload: Workload, variant: Variant, round_number: int) 
 
 
 def compare(rounds: int, console: Console) -> list[Sample]:
-    """One round that is not counted, then the others."""
+    """Run one uncounted round, then the counted ones."""
     samples = []
     with Stage(set(VARIANTS), make_broker=new_broker) as stage:
         for round_number in range(rounds + 1):
@@ -219,7 +219,7 @@ def scale_table(found: dict[str, dict[str, float]]) -> str:
 
 
 def machine_notes() -> list[str]:
-    """What the figures were made on."""
+    """Return the notes about the machine that was measured."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         return [

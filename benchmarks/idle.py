@@ -1,15 +1,16 @@
-"""What a broker costs that nobody uses: processor, wake-ups and memory, beside Apache Kafka.
+"""The cost of an idle broker: processor, wake-ups and memory, beside Apache Kafka.
 
     python -m benchmarks.idle [--partitions 0 100 4000] [--seconds 30] [--rounds 3]
         [--json FILE] [--markdown]
 
 For each number of partitions both brokers are started fresh, get one topic with one record in each
-partition, and are left alone at the same time. Then both are watched for so many windows. Nothing
-is sent while they are watched, and no client is connected. `--markdown` writes the table into the
-README. Exit code 1 says that a bound was missed: an idle Penstock takes under 1 % of a core.
+partition, and are idle at the same time. Then both are measured for `--rounds` windows of
+`--seconds` each. During a window nothing is sent and no client is connected. `--markdown` writes
+the table into the README. Exit code 1: a bound was missed (an idle Penstock uses under 1 % of a
+core).
 
 The processor's share is of one core, user and system time of all threads. Wake-ups are voluntary
-context switches of all threads: what keeps a laptop's or a small machine's processor from sleeping.
+context switches of all threads: they keep the processor of a small machine from sleeping.
 """
 
 import argparse
@@ -47,7 +48,7 @@ VARIANTS = (KAFKA_UNSYNCED, PENSTOCK_DURABLE)
 PARTITIONS = (0, 100, 4_000)
 SECONDS = 30.0
 SETTLE_SECONDS = 15.0
-"""After the load: Java still compiles and collects, and both still write checkpoints."""
+"""After the load: Java still compiles and collects garbage, and both write checkpoints."""
 OPEN_FILES = 20_000
 CPU_PERCENT_MAX = Bound(1.0, is_ratio=False, at_least=False)
 NOT_MORE = Bound(1.0, is_ratio=True, at_least=False)
@@ -73,7 +74,7 @@ def wake_ups(pid: int) -> int:
     """Voluntary context switches of all threads that live now."""
     total = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
-        # A thread may end while it is looked at.
+        # A thread may end while its file is read.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             for line in (task / "status").read_text().splitlines():
                 if line.startswith("voluntary_ctxt_switches"):
@@ -82,7 +83,7 @@ def wake_ups(pid: int) -> int:
 
 
 def window(before: Idleness, after: Idleness) -> dict[str, float]:
-    """What was used between two looks."""
+    """Return CPU time, wake-ups and memory of the window between two readings."""
     seconds = after.at - before.at
     cpu_seconds = after.cpu_seconds - before.cpu_seconds
     return {
@@ -94,7 +95,7 @@ def window(before: Idleness, after: Idleness) -> dict[str, float]:
 
 
 def fill(broker: RunningBroker, partitions: int) -> None:
-    """One topic with a record in each partition."""
+    """Create one topic with a record in each partition."""
     if partitions:
         topic = Topics(broker.bootstrap).create(partitions=partitions)
         run_raw(
@@ -107,14 +108,14 @@ def fill(broker: RunningBroker, partitions: int) -> None:
 
 
 def workload_name(partitions: int) -> str:
-    """What the samples of this number of partitions are called."""
+    """Return the name of the samples with this number of partitions."""
     return f"idle-{partitions}"
 
 
 def measure(
     folder: Path, partitions: int, *, seconds: float, rounds: int, settle_seconds: float
 ) -> list[Sample]:
-    """Both brokers with so many partitions, watched at the same time."""
+    """Measure both brokers with this number of partitions at the same time."""
     samples = []
     with contextlib.ExitStack() as stack:
         brokers: dict[Variant, RunningBroker] = {}

@@ -4,11 +4,11 @@
 
 Guarantees: the clock starts when the connection is warm (one record was acknowledged before) and
 stops when every record is acknowledged; any failed delivery ends it with an error. One JSON object
-is printed. The settings are those of a user who wants throughput; whatever is not named is
-librdkafka's default, among it no compression and no idempotence.
+is printed. The settings are for throughput; all others are librdkafka's defaults, for example no
+compression and no idempotence.
 
-librdkafka is what is measured here as much as the broker: it needs about 3 CPU-seconds for a GB of
-1-KB records. The raw client is for ceilings, this one for what a user sees.
+The figures depend on librdkafka as much as on the broker: it needs about 3 CPU-seconds for a GB of
+1-KB records. The raw client measures the broker's limit, this one the throughput of a user.
 """
 
 import json
@@ -27,13 +27,13 @@ SETTINGS: dict[str, str | int | bool] = {
     "queue.buffering.max.kbytes": 1_048_576,
     "delivery.report.only.error": True,
 }
-"""Batches up to the broker's default limit of 1 MiB, and a queue that never makes it wait long."""
+"""Batches up to the broker's default limit of 1 MiB, and a queue that is rarely full."""
 
 CALL_RECORDS = 1_000
 """Records handed over in one call, so that Python costs little."""
 
 TIMEOUT_SECONDS = 120
-"""Far more than any size here takes; past it something is wrong."""
+"""Far more than any size here needs; a longer run is an error."""
 
 
 def _stop_on_error(error: KafkaError | None, _message: Message) -> None:
@@ -42,7 +42,7 @@ def _stop_on_error(error: KafkaError | None, _message: Message) -> None:
 
 
 def send(bootstrap: str, topic: str, value_bytes: int, records: int) -> dict[str, float]:
-    """Produce, wait for every acknowledgement, and tell how long it took."""
+    """Produce, wait for every acknowledgement, and return the times."""
     producer = Producer({"bootstrap.servers": bootstrap, "on_delivery": _stop_on_error, **SETTINGS})
     value = os.urandom(value_bytes)
     producer.produce(topic, value, partition=0)
@@ -56,7 +56,7 @@ def send(bootstrap: str, topic: str, value_bytes: int, records: int) -> dict[str
         accepted = producer.produce_batch(topic, messages, partition=0)
         sent += accepted
         if time.perf_counter() - begun > TIMEOUT_SECONDS:
-            raise SystemExit(f"only {sent} of {records} records were taken in {TIMEOUT_SECONDS} s")
+            raise SystemExit(f"only {sent} of {records} records accepted in {TIMEOUT_SECONDS} s")
         producer.poll(0 if accepted == len(messages) else 0.005)
     if producer.flush(TIMEOUT_SECONDS) != 0:
         raise SystemExit(f"not every record was acknowledged in {TIMEOUT_SECONDS} s")

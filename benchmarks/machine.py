@@ -1,4 +1,4 @@
-"""What the figures were made on: processor, kernel, file system, what syncs cost, noise.
+"""The measured machine: processor, kernel, file system, cost of syncs, and noise.
 
 Ratios of durable figures depend on the disk: with a slower sync, group commit wins more, and no
 broker that waits for the disk writes faster than the disk. So the cost of a small sync and the
@@ -65,7 +65,7 @@ def sync_us(folder: Path) -> float:
 
 
 def append_mb_per_second(folder: Path) -> float:
-    """How fast 1-MiB appends with an fdatasync after each go: the limit of durable streams."""
+    """Return the rate of 1-MiB appends with an fdatasync each: the limit of durable streams."""
     path = folder / "append-probe"
     block = os.urandom(APPEND_BYTES)
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
@@ -96,7 +96,7 @@ def facts(folder: Path) -> list[str]:
 
 _BUILD_SCRIPT = """
 import json, platform, sysconfig
-from penstock.broker import listener
+from penstock.broker.connections import listener
 print(json.dumps({
     "version": platform.python_version(),
     "options": sysconfig.get_config_var("CONFIG_ARGS") or "",
@@ -138,7 +138,7 @@ def own_cpu_seconds() -> float:
 
 
 def spent_cpu_seconds() -> float:
-    """The same with every child that has ended: what a measurement used between two calls."""
+    """Return the same with every ended child; two calls measure the time between them."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return own_cpu_seconds() + ended.ru_utime + ended.ru_stime
 

@@ -1,10 +1,10 @@
-"""A million committed offsets, and how long a broker takes to know them again after kill -9.
+"""A million committed offsets, and how long a broker takes to load them after kill -9.
 
 The offsets lie in one partition of `__consumer_offsets`: the worst case, because a partition is
-read by one shard. They are written as a log would have them after that many single commits (one
-batch for each record) or after commits of many partitions at once (a hundred records in a batch),
-behind a broker's back while it is killed. The broker then recovers the log, which it must not trust
-after a kill, and replays it.
+read by one shard. The log is written while the broker is stopped by a kill. It has the layout of
+that many single commits (one batch for each record) or of commits of many partitions at once (a
+hundred records in a batch). The broker then recovers the log, which it must not trust after a kill,
+and replays it.
 
 This file writes Penstock's internal topic and is NOT for another broker.
 """
@@ -63,16 +63,16 @@ class OffsetLoad:
     records_in_batch: int
     log_mb: float
     ready_seconds: float
-    """From the start of the process until it answers at all: the log is recovered by then."""
+    """From the start of the process until its first answer: the log is recovered by then."""
     load_seconds: float
     """From the start of the process until OffsetFetch answers."""
     longest_pause_ms: float
-    """The longest that another request waited while the offsets were replayed."""
+    """The longest wait of another request while the offsets were replayed."""
     rss_mb: float
 
 
 def measure_offset_load(folder: Path, offsets: int, *, records_in_batch: int) -> OffsetLoad:
-    """Write the log behind a killed broker, start it, and ask until it knows the offsets."""
+    """Write the log of a killed broker, start it, and wait until it returns the offsets."""
     with penstock_broker(folder, environment=ONE_PARTITION) as broker:
         topic = Topics(broker.bootstrap).create()
         topic_id = asyncio.run(_make_internal_topic(broker.bootstrap, topic))
@@ -98,7 +98,7 @@ def measure_offset_load(folder: Path, offsets: int, *, records_in_batch: int) ->
 
 
 async def _make_internal_topic(bootstrap: str, topic: str) -> UUID | None:
-    """Let the broker make the topic of offsets; the id of the other topic, which records name."""
+    """Let the broker create the offsets topic; return the id of the topic that records name."""
     wire = await connect(bootstrap)
     await make_coordinator(wire, "group-0", GROUP_KEY)
     asked = MetadataRequest(topics=(MetadataRequestTopic(name=topic),))
@@ -108,7 +108,7 @@ async def _make_internal_topic(bootstrap: str, topic: str) -> UUID | None:
 
 
 async def _until_known(broker: RunningBroker, topic: str, offsets: int) -> float:
-    """Wait until the last offset is told; the longest that FindCoordinator waited meanwhile."""
+    """Wait until the last offset is returned; return the longest wait of FindCoordinator."""
     wire, other = await connect(broker.bootstrap), await connect(broker.bootstrap)
     longest = 0.0
 
@@ -139,7 +139,7 @@ async def _until_known(broker: RunningBroker, topic: str, offsets: int) -> float
     check(answer.groups[0].error_code, "OffsetFetch")
     found = answer.groups[0].topics[0].partitions[0].committed_offset
     if found != last:
-        raise RefusedError(f"offset {last} was committed and {found} is told after the start")
+        raise RefusedError(f"offset {last} was committed, but the restarted broker returns {found}")
     wire.close()
     other.close()
     return longest
@@ -148,7 +148,7 @@ async def _until_known(broker: RunningBroker, topic: str, offsets: int) -> float
 def _batches(
     topic: str, topic_id: UUID | None, offsets: int, records_in_batch: int
 ) -> Iterator[bytearray]:
-    """The log: each group commits partition after partition."""
+    """Yield the batches of the log: each group commits partition after partition."""
     now_ms = SystemClock().now_ms()
     for base in range(0, offsets, records_in_batch):
         builder = BatchBuilder()
@@ -169,7 +169,7 @@ def _batches(
 
 
 def _write_log(folder: Path, batches: Iterator[bytearray], records_in_batch: int) -> int:
-    """Write segments of the usual size; the bytes of all."""
+    """Write segments of the default size; return the bytes of all."""
     written = total = base = 0
     log = (folder / f"{0:020}.log").open("wb")
     for batch in batches:

@@ -1,7 +1,7 @@
 """One core for the broker and one for its client, and a priority above that of bystanders.
 
-Without this, two processes wander over the cores, and on a machine that others use too the figures
-say more about them. Both brokers get the same core in turn; the idle one takes next to nothing.
+Without pinning, two processes move between the cores, and on a shared machine the figures depend
+more on other processes. Both brokers get the same core in turn; the idle one uses almost no CPU.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from tests.oracle.cache import tool
 from tests.oracle.running_broker import RunningBroker
 
 PRIORITY = -10
-"""As `nice` counts. Below what the kernel's own threads have."""
+"""A `nice` value, below the priority of the kernel's own threads."""
 
 
 class Cores(NamedTuple):
@@ -33,12 +33,12 @@ def choose_cores(allowed: Sequence[int]) -> Cores | None:
 
 
 def pin_client(cores: Cores) -> None:
-    """Keep this process, and the clients that it starts from now on, on the client's core."""
+    """Pin this process, and the clients that it starts afterwards, to the client's core."""
     os.sched_setaffinity(0, {cores.client})
 
 
 def pinned(broker: RunningBroker, cores: Cores) -> RunningBroker:
-    """The broker, not started yet, with a command that keeps it on its core."""
+    """Return the broker, not started yet, with a command that pins it to its core."""
     taskset = tool("taskset", "install util-linux, or measure with --unpinned")
     command = [taskset, "--cpu-list", str(cores.broker), *broker.recipe.command]
     recipe = dataclasses.replace(broker.recipe, command=command)
@@ -46,7 +46,7 @@ def pinned(broker: RunningBroker, cores: Cores) -> RunningBroker:
 
 
 def raise_priority() -> bool:
-    """Take precedence over bystanders, for this process and what it starts; needs root."""
+    """Raise the priority of this process and its children above bystanders; needs root."""
     with contextlib.suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
         return True

@@ -1,9 +1,10 @@
-"""How fast a range of a partition comes through `RangeReader`, from both brokers.
+"""Throughput of `RangeReader` for a range of a partition, from both brokers.
 
-One topic with one partition is filled with copies of one batch, by as many produce requests under
-way as a client may have, and read from begin to end: whole stored batches, nothing decoded. Printed
-are bytes a second, the processor time of client and broker for each gigabyte, and the client's
-largest resident memory. With two cores client and broker have one each.
+One topic with one partition is filled with copies of one batch, by the highest number of produce
+requests in flight that a client may have. It is then read from its begin to its end: whole stored
+batches, nothing decoded. The output is bytes a second, the processor time of client and broker for
+each gigabyte, and the client's largest resident memory. With two cores client and broker have one
+each.
 
     PENSTOCK_BROKER_PYTHON=... python -m benchmarks.range_reader --gigabytes 1
 """
@@ -36,7 +37,7 @@ ROUNDS = 3
 
 
 def fill(cluster: Cluster, total_bytes: int, records_in_batch: int) -> int:
-    """Write so much; gives the offset behind it."""
+    """Write about this number of bytes; return the end offset."""
     cluster.create_topic(NewTopic(AT.topic, 1))
     cluster.topic(AT.topic, auto_create=True)
     leader = cluster.leaders([AT])[AT].address
@@ -54,7 +55,7 @@ def fill(cluster: Cluster, total_bytes: int, records_in_batch: int) -> int:
 
 
 def measure(broker: RunningBroker, cluster: Cluster, until_offset: int, fetch_bytes: int) -> str:
-    """Read everything once; a line that says how that went."""
+    """Read everything once; return a line with the figures."""
     bounds = FetchBounds(bytes_max=fetch_bytes, partition_bytes_max=fetch_bytes)
     broker_before = broker.usage().cpu_seconds
     client_before = time.process_time()

@@ -113,7 +113,7 @@ HEADINGS = ("medians (lowest..highest)", "unit", "Apache Kafka", "Penstock", "ra
 
 
 def row_text(target: Target) -> str:
-    """What the row is about, with the number of partitions where it has one."""
+    """Return the row's text, with the number of partitions where it has one."""
     if target.partitions is None:
         return target.text
     return f"{target.text}, {target.partitions} partition{'' if target.partitions == 1 else 's'}"
@@ -135,7 +135,7 @@ def cells(line: Line) -> tuple[str, ...]:
 def print_table(
     lines: Sequence[Line], console: Console, headings: Sequence[str] = HEADINGS
 ) -> None:
-    """The table for a person."""
+    """Print the table on the terminal."""
     table = Table(*headings, title="Side by side", title_justify="left")
     for line in lines:
         style = "red" if line.verdict.startswith("MISSED") else None
@@ -144,7 +144,7 @@ def print_table(
 
 
 def noise(samples: Sequence[Sample]) -> str:
-    """How much of the machine others used: what the figures are worth."""
+    """Return the share of the machine that other processes used."""
     shares = [sample.others_busy for sample in samples if "cpu_s" in sample.values]
     if not shares:
         return "no load was run"
@@ -162,7 +162,7 @@ def markdown(
 
 
 def put_between_marks(document: str, text: str, name: str = "results") -> str:
-    """The document with what stands between the marks of this name replaced."""
+    """Return the document with the text between the marks of this name replaced."""
     begin, end = (mark.replace("results", name) for mark in (BEGIN_MARK, END_MARK))
     before, rest = document.split(begin)
     _old, after = rest.split(end)

@@ -2,12 +2,12 @@
 
     python -m benchmarks.scale [--broker penstock|kafka] [--connections N] [--partitions N]
 
-What is silent must cost nothing but memory: an idle connection must not slow a produce, and idle
-partitions must not use the processor. `tests/scale` holds Penstock to bounds with these functions;
-run as a program it prints the figures of either broker.
+Idle connections and partitions must cost only memory: an idle connection must not slow a produce,
+and idle partitions must not use the processor. `tests/scale` compares the figures of these
+functions with bounds; run as a program it prints the figures of either broker.
 
-Both need more open files than many systems allow (`ulimit -n 20000`); the connections belong to a
-process of their own, so that neither side's limit is shared.
+Broker and client need more open files than many systems allow (`ulimit -n 20000`). The connections
+belong to a process of their own, so that neither side's limit is shared.
 """
 
 import argparse
@@ -39,12 +39,12 @@ from tests.oracle.running_broker import RunningBroker
 
 SINGLE_REQUESTS = 5_000
 SETTLE_SECONDS = 2.0
-"""After a load, before idleness is measured: what was started by it may finish."""
+"""After a load, before the idle broker is measured: background work of the load may finish."""
 IDLE_SECONDS = 10.0
 SPARE_FILES = 1_000
 """Open files a broker needs besides its connections."""
 STARTS = 3
-"""A disk that others use makes a start slower, never faster: the quickest counts."""
+"""A shared disk can only slow a start down, so the fastest of these starts counts."""
 LED_SECONDS_MAX = 120.0
 LED_RETRY_SECONDS = 0.05
 LIST_OFFSETS_VERSION = 7
@@ -53,38 +53,38 @@ LATEST = -1
 
 @dataclasses.dataclass(frozen=True)
 class IdleConnections:
-    """What connections that say nothing cost."""
+    """The cost of idle connections."""
 
     connections: int
     open_seconds: float
-    """To open them all, one after the other, each answered once."""
+    """Time to open all connections, one after the other, with one answer each."""
     bytes_each: float
-    """Growth of the broker's resident memory; the kernel's buffers are not in it."""
+    """Growth of the broker's resident memory, without the kernel's buffers."""
     p50_without_us: float
     p99_without_us: float
     p50_with_us: float
     p99_with_us: float
     idle_cpu_share: float
-    """Of one core, while they are open and nobody asks anything."""
+    """Share of one core, while the connections are open without requests."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ManyPartitions:
-    """What partitions cost when they are made, when they rest, and when the broker starts."""
+    """The cost of partitions: when they are created, while they are idle, and at a start."""
 
     partitions: int
     create_seconds: float
     produce_to_all_seconds: float
     rss_mb: float
     idle_cpu_share: float
-    """Of one core."""
+    """Share of one core."""
     stop_seconds: float
-    """The longest of some: the first has the most to bring to the disk."""
+    """The longest of several stops: the first one has the most data to sync."""
     start_after_stop_seconds: float
-    """From the start of the process until every partition has told its end offset: the quickest
-    of some."""
+    """From the start of the process until every partition has returned its end offset: the fastest
+    of several starts."""
     start_after_kill_seconds: float
-    """The same."""
+    """The same after kill -9."""
 
 
 def allow_open_files(wanted: int) -> None:
@@ -98,7 +98,7 @@ def allow_open_files(wanted: int) -> None:
 
 
 def idle_cpu_share(broker: RunningBroker, seconds: float = IDLE_SECONDS) -> float:
-    """The share of one core that the broker uses while nobody asks anything."""
+    """Return the share of one core that the broker uses without requests."""
     time.sleep(SETTLE_SECONDS)
     before = broker.usage().cpu_seconds
     time.sleep(seconds)
@@ -120,7 +120,7 @@ def measure_idle_connections(broker: RunningBroker, connections: int) -> IdleCon
         )
         return report.p50_us, report.p99_us
 
-    produce()  # Not counted: the first requests meet cold code.
+    produce()  # Not counted: the caches are cold at the first requests.
     without = produce()
     rss_before = broker.usage().rss_bytes
     with idle_connections(broker.bootstrap, connections) as opened:
@@ -138,10 +138,10 @@ def measure_idle_connections(broker: RunningBroker, connections: int) -> IdleCon
 
 
 async def _held_when_led(bootstrap: str, topic: str, partitions: int) -> int:
-    """The sum of the end offsets, once every partition tells its own.
+    """Wait until every partition returns its end offset; return the sum of the offsets.
 
-    Asked by a connection of our own: a new librdkafka client sometimes waits three seconds before
-    it asks anything, and that would be told of the broker.
+    This uses its own connection: a new librdkafka client sometimes waits three seconds before its
+    first request, and that time would count for the broker.
     """
     wanted = tuple(
         ListOffsetsPartition(partition_index=number, timestamp=LATEST)
@@ -159,7 +159,7 @@ async def _held_when_led(bootstrap: str, topic: str, partitions: int) -> int:
             wire.close()
             return sum(one.offset for one in found)
         if time.monotonic() > deadline:
-            raise RefusedError(f"not every partition is led after {LED_SECONDS_MAX} s")
+            raise RefusedError(f"not every partition has a leader after {LED_SECONDS_MAX} s")
         await asyncio.sleep(LED_RETRY_SECONDS)
 
 
@@ -177,14 +177,14 @@ def _stop_seconds(broker: RunningBroker) -> float:
     begun = time.perf_counter()
     code = broker.stop(120)
     if code not in (0, 143):
-        raise RuntimeError(f"{broker.name} ended with {code} when it was asked to stop")
+        raise RuntimeError(f"{broker.name} ended with exit code {code} after SIGTERM")
     return time.perf_counter() - begun
 
 
 def measure_many_partitions(broker: RunningBroker, partitions: int) -> ManyPartitions:
-    """Make them, put one record into each, rest, stop and start, kill and start.
+    """Create partitions with one record each; measure idle cost, stops, starts, and kills.
 
-    Every start is followed by a look at all end offsets: a quick start that lost data is none.
+    All end offsets are checked after every start: a start that lost data is an error.
     """
     allow_open_files(20_000)
     topics = Topics(broker.bootstrap)

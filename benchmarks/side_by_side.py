@@ -4,8 +4,7 @@
 
 Guarantees: every workload runs on all its variants before the next one starts, and the whole list
 is repeated for each round (A B A B …), so that a slow minute of the machine hits both. A first
-round is not counted: it lets Java compile and the caches fill. Exit code 1 when a
-target is missed.
+round is not counted: it lets Java compile and the caches fill. Exit code 1 when a target is missed.
 
 On a shared machine: broker and client have a core each and a raised priority; a measurement during
 which other processes were busy is repeated, and the quietest attempt counts; one that fails is
@@ -61,7 +60,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.side_by_side")
     parser.add_argument("--rounds", type=int, default=5, help="counted repeats (default 5)")
     parser.add_argument(
-        "--minutes", type=float, metavar="M", help="begin no round that would end after so long"
+        "--minutes", type=float, metavar="M", help="start no round that would end after M minutes"
     )
     parser.add_argument("--quick", action="store_true", help="a tenth of the sizes: no figures")
     parser.add_argument(
@@ -73,20 +72,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--broker",
         choices=["kafka", "penstock"],
-        help="measure one alone: nothing is compared",
+        help="measure only this broker, without a comparison",
     )
     parser.add_argument(
         "--unpinned", action="store_true", help="let broker and client use every core"
     )
-    parser.add_argument("--folder", type=Path, help="where the data directories are made")
+    parser.add_argument("--folder", type=Path, help="folder for the data directories")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="write every sample, after each round"
     )
     parser.add_argument("--markdown", action="store_true", help="write the table into the README")
-    parser.add_argument("--list", action="store_true", help="name the rows and stop")
+    parser.add_argument("--list", action="store_true", help="list the rows and exit")
     options = parser.parse_args(arguments)
     if options.markdown and (options.quick or options.rows or options.broker):
-        parser.error("--markdown takes a whole run: not with --quick, --rows or --broker")
+        parser.error("--markdown needs a full run, without --quick, --rows or --broker")
     return options
 
 
@@ -107,7 +106,7 @@ def chosen_rows(patterns: Sequence[str] | None) -> list[Target]:
 
 
 def chosen_workloads(rows: Sequence[Target], broker: str | None) -> list[Workload]:
-    """What the rows are computed from, in the order to run it, on the variants they compare."""
+    """Return the workloads of the rows, in their order, with the variants to compare."""
     needed = {(row.workload, variant) for row in rows for variant in (row.kafka, row.penstock)}
     chosen = []
     for workload in WORKLOADS:
@@ -124,7 +123,7 @@ def chosen_workloads(rows: Sequence[Target], broker: str | None) -> list[Workloa
 def run_once(
     stage: Stage, workload: Workload, variant: Variant, sizes: Sizes, round_number: int
 ) -> Sample:
-    """Run a workload and note how busy the machine was with other things."""
+    """Run a workload, and note the share of the machine that other processes used."""
     bystanders = Bystanders()
     before = spent_cpu_seconds()
     values = workload.run(stage, variant, sizes)
@@ -135,7 +134,10 @@ def run_once(
 def quietest(
     measure: Callable[[], Sample], report: Callable[[str], None], attempts: int = ATTEMPTS_MAX
 ) -> Sample | None:
-    """The least disturbed of a few attempts, the first if it was quiet; None if two failed."""
+    """Return the attempt with the least load by other processes; None if two failed.
+
+    An attempt on a quiet machine is the last one.
+    """
     best: Sample | None = None
     failures = 0
     for _attempt in range(attempts):
@@ -184,7 +186,7 @@ def compare(
     after_round: Callable[[Sequence[Sample]], None],
     now: Callable[[], float] = time.monotonic,
 ) -> list[Sample]:
-    """The warm-up round, then the counted ones, as many as the time allows and at least one."""
+    """Run the warm-up round, then counted rounds while time is left, at least one."""
     begun = now()
     run(0)
     samples: list[Sample] = []
@@ -201,7 +203,7 @@ def compare(
 
 
 def written_notes(samples: Sequence[Sample], machine: Sequence[str], placing: str) -> list[str]:
-    """What a reader must know to judge the figures."""
+    """Return the conditions of the measurement, for the reader of the figures."""
     settings = ", ".join(f"{name}={value}" for name, value in SETTINGS.items())
     properties = ", ".join(f"{name}={value}" for name, value in KAFKA_PROPERTIES.items())
     rounds = len({sample.round_number for sample in samples})
@@ -238,7 +240,7 @@ def write_json(
 
 
 def placed_broker(cores: Cores | None) -> Callable[[Variant, Path], RunningBroker]:
-    """How the stage makes a broker: on its core, if it has one."""
+    """Return the function with which the stage creates a broker, pinned to its core if any."""
 
     def make(variant: Variant, folder: Path) -> RunningBroker:
         broker = new_broker(variant, folder)

@@ -1,9 +1,9 @@
 """Speed of Spark's kernels on one core: `python -m benchmarks.spark_decode`.
 
-Records are JSON of about 200 bytes with a key of 12. Decoding goes from stored batches, as a fetch
-brings them, to Arrow record batches, with the checksum of each; encoding goes from Arrow columns to
-finished batches. Both are in CPU time of the one thread that works, which a busy machine disturbs
-least, and the best of some rounds is told.
+Records are JSON of about 200 bytes with a key of 12. Decoding goes from the stored batches of a
+fetch to Arrow record batches, and checks each checksum; encoding goes from Arrow columns to
+finished batches. Both are measured in CPU time of the one working thread, because a busy machine
+disturbs it least. The best of several rounds is printed.
 """
 
 import argparse
@@ -23,16 +23,16 @@ from penstock.spark.encode.encoder import BatchEncoder
 
 NOW = 1_700_000_000_000
 SMALL_BATCH_RECORDS = 75
-"""What fits 16 KB, the batch.size of Kafka's producers."""
+"""Records in 16 KB, the batch.size of Kafka's producers."""
 LARGE_BATCH_RECORDS = 4_900
-"""What fits 1 MB, what brokers take at most by default."""
+"""Records in 1 MB, the default limit of brokers."""
 FETCH_BYTES = 8_388_608
 ARROW_ROWS = 10_000
 HEADERS = (Header("trace", b"0123456789abcdef"), Header("source", b"web"))
 
 
 def record(number: int, headers: tuple[Header, ...] = ()) -> Record:
-    """A click."""
+    """Return a click event."""
     content = {
         "id": number,
         "user": f"user-{number % 1000:06d}",
@@ -48,7 +48,7 @@ def record(number: int, headers: tuple[Header, ...] = ()) -> Record:
 
 
 def fetches(records: list[Record], batch_records: int, codec: int) -> list[bytes]:
-    """Stored batches in pieces as a fetch brings them."""
+    """Return stored batches in the pieces that fetches return."""
     pieces: list[bytes] = []
     piece = bytearray()
     for start in range(0, len(records), batch_records):
@@ -61,7 +61,7 @@ def fetches(records: list[Record], batch_records: int, codec: int) -> list[bytes
 
 
 def decoded_rows(pieces: list[bytes], *, include_headers: bool) -> int:
-    """Decode everything; how many rows there were."""
+    """Decode everything; return the number of rows."""
     decoder = BatchDecoder(
         "clicks", 0, 0, 2**62, include_headers=include_headers, is_read_committed=True
     )
@@ -75,7 +75,7 @@ def decoded_rows(pieces: list[bytes], *, include_headers: bool) -> int:
 
 
 def encoded_rows(columns: list[dict[str, pa.Array]], codec: int) -> int:
-    """Encode everything for four partitions; how many records there were."""
+    """Encode everything for four partitions; return the number of records."""
     encoder = BatchEncoder("clicks", 4, codec=codec, producer_id=1, producer_epoch=0)
     count = sum(
         batch.record_count for rows in columns for batch in encoder.add(timestamp_ms=NOW, **rows)
@@ -109,7 +109,7 @@ def seconds(task: Callable[[], int], count: int, rounds: int) -> float:
 
 
 def work(count: int) -> Iterator[tuple[str, Callable[[], int]]]:
-    """What is measured, each with its name."""
+    """Yield the measured tasks with their names."""
     plain = [record(number) for number in range(count)]
     for batch_records, size in ((SMALL_BATCH_RECORDS, "16 KB"), (LARGE_BATCH_RECORDS, "1 MB")):
         for codec, name in enumerate(CODEC_NAMES):
@@ -134,7 +134,7 @@ def work(count: int) -> Iterator[tuple[str, Callable[[], int]]]:
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--records", type=int, default=400_000)
     parser.add_argument("--rounds", type=int, default=7)

@@ -52,7 +52,7 @@ VERSION = ".".join(pyspark.__version__.split(".")[:2])
 
 
 class LostError(RuntimeError):
-    """What came out is not what went in."""
+    """The copied records differ from the produced records."""
 
 
 def _target(value: str, penstock: Variant, bound: Bound | None) -> Target:
@@ -73,7 +73,7 @@ TARGETS = (
 
 @dataclasses.dataclass
 class Lane:
-    """One broker with its running query, what feeds it and what reads its output."""
+    """One broker with its running query, its producer and its consumer."""
 
     contestant: Contestant
     producer: Producer
@@ -81,7 +81,7 @@ class Lane:
     reader: TopicReader
 
     def measure(self, rate: float, seconds: float) -> Values:
-        """Send at this rate, one record at a time, and take what comes out."""
+        """Send at this rate, one record at a time, and consume the copies."""
         sent = 0
         latencies_ms: list[float] = []
         begun = time.perf_counter()
@@ -132,7 +132,7 @@ def open_lane(stack: ExitStack, spark: SparkSession, stage: Stage, variant: Vari
 
 
 def compare(options: argparse.Namespace, console: Console) -> list[Sample]:
-    """Until Java has compiled what it needs nothing is counted; then the rounds."""
+    """Warm up until Java has compiled its code, then run the counted rounds."""
     samples = []
     with Stage(set(VARIANTS)) as stage, ExitStack() as stack:
         spark = new_session(
@@ -145,7 +145,7 @@ def compare(options: argparse.Namespace, console: Console) -> list[Sample]:
             console.print(f"warm-up: {lane.contestant.variant}", style="dim")
             lane.measure(WARM_UP_RATE, options.warm_up_seconds / 2)
         for round_number in range(1, options.rounds + 1):
-            # There and back, so that nobody is always the first.
+            # Forward and backward, so that no broker is always the first.
             for variant in VARIANTS if round_number % 2 else reversed(VARIANTS):
                 lane = lanes[variant]
                 bystanders = Bystanders()
@@ -160,7 +160,7 @@ def compare(options: argparse.Namespace, console: Console) -> list[Sample]:
 
 
 def notes(options: argparse.Namespace, samples: Sequence[Sample]) -> list[str]:
-    """What a reader needs to judge the figures."""
+    """Return the conditions of the measurement, for the reader of the figures."""
     return [
         *machine_notes(),
         f"PySpark {pyspark.__version__}, Python {platform.python_version()}, {COORDINATES[0]}",

@@ -1,4 +1,4 @@
-"""How the two benchmarks of Spark end: the table for a person, for the README and as JSON."""
+"""The output of the Spark benchmarks: a table on the terminal, in the README and as JSON."""
 
 import argparse
 import json

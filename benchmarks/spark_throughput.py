@@ -5,7 +5,7 @@
 
 Both read the same topic of the same broker in one session (`local[2]`), one after the other, and
 the whole list is repeated (A B B A …) after rounds that are not counted. Spark's own connector has
-the settings that made it fastest. Exit code 1 when a target is missed.
+its fastest settings. Exit code 1 when a target is missed.
 """
 
 import argparse
@@ -50,7 +50,7 @@ from tests.spark.sessions import new_session
 
 SLOTS = 2
 SESSION_JVM = "-XX:+UseG1GC"
-"""What Java chooses by itself. The parallel collector did not change the picture."""
+"""Java's default collector. The parallel collector did not change the result."""
 SESSION = {"spark.driver.memory": "4g"}
 PARTS = ("batch", "json", "parquet", "sink", "floor")
 TABLES = {
@@ -112,7 +112,7 @@ def _sinks(bench: Bench, rows: int) -> dict[str, Run]:
         return stream_to_topic(bench, kind, source, rows, options)
 
     def exactly_once(kind: Format) -> Values:
-        # Spark's own sink has only one way: this row holds ours against it again.
+        # Spark's own sink has one mode only; this row compares ours with it again.
         return stream_to_topic(bench, kind, source, rows, {})
 
     return {
@@ -123,7 +123,7 @@ def _sinks(bench: Bench, rows: int) -> dict[str, Run]:
 
 
 def workloads(bench: Bench, options: argparse.Namespace) -> dict[str, Run]:
-    """What was asked for, by name."""
+    """Return the selected workloads by name."""
     chosen: dict[str, Run] = {}
     reads = {
         "batch": batch_to_noop,
@@ -140,7 +140,7 @@ def workloads(bench: Bench, options: argparse.Namespace) -> dict[str, Run]:
 
 
 def measure(bench: Bench, options: argparse.Namespace, console: Console) -> list[Sample]:
-    """Rounds that are not counted, because Java compiles; then the others."""
+    """Run uncounted rounds, because Java compiles, then the counted ones."""
     samples: list[Sample] = []
     runs = workloads(bench, options)
     for round_number in range(1 - options.warm_up_rounds, options.rounds + 1):
@@ -165,7 +165,7 @@ def measure(bench: Bench, options: argparse.Namespace, console: Console) -> list
 
 
 def notes(options: argparse.Namespace, samples: Sequence[Sample]) -> list[str]:
-    """What a reader needs to judge the figures."""
+    """Return the conditions of the measurement, for the reader of the figures."""
     best = ", ".join(f"{name}={value}" for name, value in BEST_CONNECTOR_OPTIONS.items())
     floors = [
         f"{sample.values['triggerExecution_ms']:.0f}"
@@ -196,7 +196,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=4_000_000, help="default 4000000")
     parser.add_argument("--broker", choices=["penstock", "kafka"], default="penstock")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
-    parser.add_argument("--folder", type=Path, help="where the data directories are made")
+    parser.add_argument("--folder", type=Path, help="folder for the data directories")
     add_output_options(parser)
     return parser.parse_args(arguments)
 

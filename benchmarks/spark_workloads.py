@@ -1,8 +1,8 @@
-"""What a connector is measured by: each function runs one query once and tells rows per second.
+"""The workloads of a connector: each function runs one query and returns rows per second.
 
-Guarantees: both connectors get the same records, the same session and the same plan but for the
-format's name and its options. What a query wrote is counted afterwards, so that a figure of lost
-rows is an error. A read to `noop` has nothing to count; `check_rows` reads each topic once before.
+Guarantees: both connectors get the same records, the same session and the same plan except for the
+format's name and its options. The written rows are counted afterwards, and lost rows are an error.
+A read to `noop` writes no rows; `check_rows` reads each topic once before.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from tests.spark.topics import new_producer
 
 PARTITIONS = 4
 BATCH_BYTES = "16384"
-"""The Java producer's default: what most topics are made of."""
+"""The Java producer's default, and so the batch size of most topics."""
 DISTINCT_RECORDS = 20_000
 STREAM_SECONDS_MAX = 900
 FLOOR_ROWS_PER_SECOND = 1_000
@@ -37,16 +37,16 @@ FLOOR_SECONDS_MAX = 120.0
 
 SCHEMA = "id bigint, user string, event string, amount double, note string"
 BEST_CONNECTOR_OPTIONS = {"kafka.max.poll.records": "10000"}
-"""What made Spark's own connector fastest; with its default of 500 it is a quarter slower."""
+"""The fastest setting of Spark's own connector; its default of 500 is a quarter slower."""
 
 
 class MissingError(RuntimeError):
-    """What came out is not what went in."""
+    """The rows of the output differ from the records of the topic."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-    """A connector: its name, and what it is given to be at its best."""
+    """A connector: its name, and its fastest options."""
 
     name: str
     read_options: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -58,7 +58,7 @@ FORMATS = (KAFKA, PENSTOCK)
 
 
 def json_record(number: int) -> bytes:
-    """About 200 bytes of an event as shops have them."""
+    """Return about 200 bytes of a typical shop event."""
     event = {
         "id": number,
         "user": f"user-{number * 7919 % 100_000:06d}",
@@ -70,14 +70,14 @@ def json_record(number: int) -> bytes:
 
 
 def fill(contestant: Contestant, records: int) -> str:
-    """A topic of that many records, spread evenly; its name."""
+    """Create a topic with this number of records, spread evenly; return its name."""
     return fill_with(
         contestant, [json_record(number) for number in range(DISTINCT_RECORDS)], records
     )
 
 
 def fill_with(contestant: Contestant, values: Sequence[bytes], records: int) -> str:
-    """A topic of that many records with these values, again and again; its name."""
+    """Create a topic with this number of records that repeat these values; return its name."""
     topic = contestant.topics.create(partitions=PARTITIONS)
     settings = {"batch.size": BATCH_BYTES, "queue.buffering.max.messages": "500000"}
     producer = new_producer(contestant.broker.bootstrap, settings)
@@ -100,7 +100,7 @@ def fill_with(contestant: Contestant, values: Sequence[bytes], records: int) -> 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """A session, a broker with its filled topic, and where queries may write."""
+    """A session, a broker with its filled topic, and the folder of the queries."""
 
     spark: SparkSession
     contestant: Contestant
@@ -109,7 +109,7 @@ class Bench:
     folder: Path
 
     def options(self, kind: Format, topic: str | None = None) -> dict[str, str]:
-        """How a connector is told what to read."""
+        """Return the options with which a connector reads the topic."""
         return {
             "kafka.bootstrap.servers": self.contestant.broker.bootstrap,
             "subscribe": topic or self.topic,
@@ -148,7 +148,7 @@ def _rate(rows: int, begun: float) -> Values:
 
 
 def check_rows(bench: Bench, kind: Format) -> None:
-    """Read the topic once and count: the measured reads have no place where rows are counted."""
+    """Read the topic once and count the rows: the measured reads do not count them."""
     found = bench.batch(kind).selectExpr("count(value) as rows", "sum(length(value)) as bytes")
     rows = found.collect()[0]["rows"]
     if rows != bench.records:
@@ -156,7 +156,7 @@ def check_rows(bench: Bench, kind: Format) -> None:
 
 
 def batch_to_noop(bench: Bench, kind: Format) -> Values:
-    """Read everything and drop it; what the broker spent on it, too."""
+    """Read everything and drop it; return the broker's CPU time, too."""
     broker = bench.contestant.broker
     before = broker.usage().cpu_seconds
     begun = time.perf_counter()
@@ -185,7 +185,7 @@ def stream_json_to_parquet(bench: Bench, kind: Format) -> Values:
         begun = time.perf_counter()
         with running(writer) as query:
             if not query.awaitTermination(STREAM_SECONDS_MAX):
-                raise MissingError(f"no end in {STREAM_SECONDS_MAX} s: {query.status}")
+                raise MissingError(f"the query ran over {STREAM_SECONDS_MAX} s: {query.status}")
         values = _rate(bench.records, begun)
         rows = bench.spark.read.parquet(str(place / "rows")).count()
     if rows != bench.records:
@@ -222,10 +222,10 @@ def stream_to_topic(
         begun = time.perf_counter()
         with running(writer) as query:
             if not query.awaitTermination(STREAM_SECONDS_MAX):
-                raise MissingError(f"no end in {STREAM_SECONDS_MAX} s: {query.status}")
+                raise MissingError(f"the query ran over {STREAM_SECONDS_MAX} s: {query.status}")
         values = _rate(rows, begun)
     held = topics.records(topic, PARTITIONS)
-    # Markers of transactions have offsets, too: at least so many, and few more.
+    # Transaction markers have offsets, too: allow a few more offsets than rows.
     if not rows <= held < rows * 1.01:
         raise MissingError(f"{kind.name}: {rows} rows written, {held} in the topic")
     topics.delete(topic)
@@ -250,13 +250,13 @@ def batch_to_topic(bench: Bench, kind: Format, source: Path, rows: int) -> Value
 
 
 def _full_batches(query: StreamingQuery) -> list[dict[str, float]]:
-    """How long the parts of each micro-batch with rows took, in milliseconds."""
+    """Return the times of the parts of each micro-batch with rows, in milliseconds."""
     found = [dict(progress) for progress in query.recentProgress]
     return [batch["durationMs"] for batch in found if batch["numInputRows"]]
 
 
 def floor_of(frame: DataFrame, checkpoint: Path) -> Values:
-    """How long a micro-batch takes when there is hardly anything in it: medians of its parts."""
+    """Return the times of almost empty micro-batches: medians of their parts."""
     writer = (
         frame.writeStream.format("noop")
         .option("checkpointLocation", str(checkpoint))
@@ -277,7 +277,7 @@ def floor_of(frame: DataFrame, checkpoint: Path) -> Values:
 
 
 def micro_batch_floor(bench: Bench, kind: Format | None) -> Values:
-    """The floor of a connector while records trickle in; without one, of Spark's `rate`."""
+    """Return the floor of a connector at a low rate; without a connector, of Spark's `rate`."""
     with bench.new_folder("floor") as place:
         if kind is None:
             rate = bench.spark.readStream.format("rate")
@@ -292,7 +292,7 @@ def micro_batch_floor(bench: Bench, kind: Format | None) -> Values:
 
 @contextmanager
 def trickle(bootstrap: str, topic: str) -> Iterator[None]:
-    """A thousand records a second, until the block is left."""
+    """Produce a thousand records a second while the block runs."""
     ended = threading.Event()
     producer = new_producer(bootstrap)
 

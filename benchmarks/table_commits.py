@@ -1,4 +1,4 @@
-"""What Penstock's rule of commitment adds to a commit of the bare library, side by side.
+"""The cost that `TableCommitter` adds to a commit of the bare library, side by side.
 
     python -m benchmarks.table_commits [--rounds 60]
 

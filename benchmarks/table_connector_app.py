@@ -3,8 +3,8 @@
     python -m benchmarks.table_connector_app FOLDER JARS [SETTINGS AS JSON]
 
 It runs on PySpark 4.1 (all three sinks) and 4.2 (no Iceberg), in an environment without Penstock.
-The settings are those that made it fastest. A table is made before the clock starts; what came out
-is counted after it was stopped.
+It uses the fastest settings. The table is created before the clock starts; its rows are counted
+after the clock has stopped.
 """
 
 import json
@@ -37,7 +37,7 @@ ICEBERG_PROPERTIES = {
 
 
 def new_session(folder: Path, jars: str, more: dict[str, str]) -> SparkSession:
-    """One session with everything that the jars bring."""
+    """Return a session with the extensions and catalogs of the jars."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
@@ -94,7 +94,7 @@ class Connector:
         return read.select(record, parsed.alias("event")).select("_kafka", "event.*")
 
     def _writer(self, request: Request, place: Path) -> tuple[DataStreamWriter, str]:
-        """Into an empty table; where it lies."""
+        """Return the writer to an empty table, and the table's path."""
         rows = self._rows(request)
         sink = request["sink"]
         writer = rows.writeStream.option("checkpointLocation", str(place / "checkpoint"))
@@ -116,18 +116,18 @@ class Connector:
         return writer.options(**request.get("sink_options", {})), path
 
     def run(self, request: Request) -> Answer:
-        """Everything that is in the topic, once."""
+        """Write the whole topic, once."""
         place = self._new_folder(request)
         writer, path = self._writer(request, place)
         begun = time.perf_counter()
         query = writer.trigger(availableNow=True).start()
         if not query.awaitTermination(RUN_SECONDS_MAX):
-            raise TimeoutError(f"no end in {RUN_SECONDS_MAX} s: {query.status}")
+            raise TimeoutError(f"the query ran over {RUN_SECONDS_MAX} s: {query.status}")
         seconds = time.perf_counter() - begun
         return {"seconds": seconds, **self._count(request, place, path)}
 
     def _count(self, request: Request, place: Path, path: str) -> Answer:
-        """What was written: rows, files, bytes, and rows whose columns are all empty."""
+        """Count the written rows, files and bytes, and the rows that were parsed."""
         if request["sink"] == "iceberg":
             found = self._spark.table(f"ice.bench.{place.name}")
         else:
@@ -138,7 +138,7 @@ class Connector:
         return {"rows": rows, "parsed": parsed, "files": len(files), "file_bytes": size}
 
     def start(self, request: Request) -> Answer:
-        """A query that goes on until `stop`."""
+        """Start a query that runs until `stop`."""
         place = self._new_folder(request)
         writer, path = self._writer(request, place)
         if request.get("trigger_ms") is not None:
@@ -147,7 +147,7 @@ class Connector:
         return {"path": path}
 
     def stop(self, _request: Request) -> Answer:
-        """End the query that runs; a failure of it is one here."""
+        """Stop the running query; raise its error if it failed."""
         assert self._query is not None, "no query runs"
         query, self._query = self._query, None
         failure = query.exception()

@@ -1,8 +1,8 @@
-"""Who brings a topic into a table: Spark's own connector at its best settings, and Penstock.
+"""Writers of a topic into a table: Spark's own connector at its best settings, and Penstock.
 
 Guarantees: every contestant reads the same topic of the same broker and writes the same columns; a
-run whose rows are not those of the topic is an error. The connector's settings are tried out before
-the counted rounds, on this machine and on a part of the same records, and the fastest are taken.
+run whose rows differ from the topic is an error. The connector's settings are tried before the
+counted rounds, on this machine and on a part of the same records, and the fastest are used.
 """
 
 import dataclasses
@@ -53,16 +53,16 @@ CANDIDATES: dict[str, Request] = {
 
 
 USUAL: Final = "snappy, large fetches"
-"""What tuning chose most often; taken when nothing is tried."""
+"""The most frequent result of tuning; used without tuning."""
 
 
 class WrongRowsError(RuntimeError):
-    """What is in the table is not what is in the topic."""
+    """The rows of the table differ from the records of the topic."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Topic:
-    """A filled topic, and how many of its records cannot be parsed."""
+    """A filled topic, and the number of its records that cannot be parsed."""
 
     name: str
     records: int
@@ -70,7 +70,7 @@ class Topic:
 
 
 class Contestants:
-    """The workers, and what each is told. Workers start at their first use."""
+    """The workers and their requests. Workers start at their first use."""
 
     def __init__(self, stack: ExitStack, contestant: Contestant, folder: Path) -> None:
         self._stack = stack
@@ -78,7 +78,7 @@ class Contestants:
         self._folder = folder
         self._workers: dict[Variant, Worker] = {}
         self.chosen: dict[tuple[Variant, str], str] = {}
-        """Which of the candidates each connector has for each sink."""
+        """The candidate that each connector uses for each sink."""
 
     def worker(self, variant: Variant) -> Worker:
         """The running process of a contestant; both modes of ours share one."""
@@ -107,7 +107,7 @@ class Contestants:
     def tune(self, sinks: Sequence[str], topic: Topic, console: Console) -> None:
         """Warm every connector up, then try each candidate and keep the fastest of each sink.
 
-        There and back again, so that the last one does not win because Java is warmest then.
+        Forward and backward, so that the last one does not win because Java is warmest then.
         """
         for sink in sinks:
             for variant in CONNECTORS[sink]:
@@ -150,18 +150,18 @@ class Contestants:
         }
 
     def ask(self, variant: Variant, request: Request) -> Answer:
-        """Something else than a run, with the broker's address."""
+        """Send a request that is not a run, with the broker's address."""
         return self.worker(variant).ask({"bootstrap": self._broker.bootstrap, **request})
 
     def start_seconds(self) -> str:
-        """How long each process took until it could be asked."""
+        """Return the start times of all processes, until they were ready for requests."""
         return ", ".join(
             f"{worker.name} {worker.start_seconds:.0f} s" for worker in self._workers.values()
         )
 
 
 def _check(name: str, topic: Topic, answer: Answer) -> None:
-    """All rows, each once; those that cannot be parsed in the table of rejects, or empty."""
+    """Check that the table has each row once, and that bad records are rejects or empty rows."""
     good = topic.records - topic.broken
     rows = good if "rejects" in answer else topic.records
     expected = {"rows": rows, "parsed": good}

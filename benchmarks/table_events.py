@@ -1,6 +1,6 @@
-"""The records that pipelines into tables are measured with: about 200 bytes of JSON, ten columns.
+"""The records of the table benchmarks: about 200 bytes of JSON, ten columns.
 
-Pure, and without imports of ours: the environments of other engines use it, too.
+Pure, and without imports of Penstock: the environments of other engines use it, too.
 """
 
 import json
@@ -13,11 +13,11 @@ COLUMNS = tuple(part.split()[0] for part in SCHEMA.split(", "))
 METADATA = ("topic", "partition", "offset", "timestamp", "key", "headers")
 """The fields of the column `_kafka` that a table of Penstock has; every contestant writes it."""
 BROKEN = b'{"id": 17, "user": "user-0'
-"""Cut off, as by a producer that died."""
+"""Cut off, as if its producer died."""
 
 
 def event(number: int) -> bytes:
-    """An event as shops have them."""
+    """Return a typical shop event."""
     fields = {
         "id": number,
         "user": f"user-{number * 7919 % 100_000:06d}",
@@ -34,7 +34,7 @@ def event(number: int) -> bytes:
 
 
 def events(count: int, *, broken_every: int = 0) -> list[bytes]:
-    """So many, of which every so manyth cannot be parsed; none with 0."""
+    """Return `count` events; one in `broken_every` cannot be parsed, none if it is 0."""
     return [
         BROKEN if broken_every and number % broken_every == broken_every - 1 else event(number)
         for number in range(count)

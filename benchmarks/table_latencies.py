@@ -1,9 +1,9 @@
-"""When each record could be read in a table: from the table's own log, for whoever wrote it.
+"""The time when each record became readable in a table, from the table's log, for any writer.
 
-A record can be read when the commit of its file can: a Delta table's entry of the log, an Iceberg
-table's metadata file or, where a SQL catalog points at it, the next change of the catalog's
-database. Times are those of the file system, so that no contestant is believed. An entry is written
-a moment before it gets its name, which is to the advantage of everybody alike.
+A record is readable when the commit of its file is: a Delta table's log entry, an Iceberg table's
+metadata file or, where a SQL catalog points at it, the next change of the catalog's database. Times
+are modification times of the file system, so that they do not depend on a contestant's clock. An
+entry is written a moment before it gets its name, to the same advantage of all contestants.
 """
 
 import bisect
@@ -23,20 +23,20 @@ from pyiceberg.table import StaticTable
 
 POLL_SECONDS = 0.005
 MS = 1e6
-"""Nanoseconds of a millisecond."""
+"""Nanoseconds in a millisecond."""
 Numbers = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
 class Committed:
-    """One commit: when it could be seen, and the files that came with it."""
+    """One commit: the time when it became visible, and its files."""
 
     at_ms: float
     files: tuple[Path, ...]
 
 
 def delta_commits(table: Path) -> list[Committed]:
-    """Every entry of the log that added files."""
+    """Return every log entry that added files."""
     found = []
     for entry in sorted((table / "_delta_log").glob("[0-9]*.json")):
         actions = [json.loads(line) for line in entry.read_text().splitlines()]
@@ -47,10 +47,10 @@ def delta_commits(table: Path) -> list[Committed]:
 
 
 def iceberg_commits(table: Path, changes_ms: Sequence[float]) -> list[Committed]:
-    """Every snapshot that added files; `changes_ms`: when the catalog changed, if it has one.
+    """Return every snapshot that added files; `changes_ms` are the times of catalog changes.
 
-    A table keeps a hundred of its metadata files. A snapshot whose first is gone has the time that
-    it gives itself: it is from the seconds that are not counted.
+    A table keeps a hundred metadata files. A snapshot without its first metadata file gets its own
+    timestamp: it is from the seconds that are not counted.
     """
     entries: list[tuple[float, Path]] = []
     for found in (table / "metadata").glob("*.metadata.json"):
@@ -63,7 +63,7 @@ def iceberg_commits(table: Path, changes_ms: Sequence[float]) -> list[Committed]
         try:
             snapshot = json.loads(entry.read_text()).get("current-snapshot-id")
         except (json.JSONDecodeError, FileNotFoundError):
-            break  # it is being written, so nobody can read it yet
+            break  # it is being written, so it is not readable yet
         newest_entry = entry
         if snapshot is not None:
             seen_ms.setdefault(snapshot, at_ms)
@@ -87,14 +87,14 @@ def iceberg_commits(table: Path, changes_ms: Sequence[float]) -> list[Committed]
 
 
 def _visible(at_ms: float, changes_ms: Sequence[float]) -> float:
-    """The catalog's next change after this; the time itself when nobody watched a catalog."""
+    """Return the time of the catalog's next change; without catalog changes, `at_ms`."""
     if not changes_ms:
         return at_ms
     return changes_ms[min(bisect.bisect_left(changes_ms, at_ms), len(changes_ms) - 1)]
 
 
 def rows_of(commits: Sequence[Committed]) -> int:
-    """Rows in all files, as their footers say."""
+    """Return the number of rows in all files, from their footers."""
     files = [file for commit in commits for file in commit.files]
     return sum(pq.read_metadata(file).num_rows for file in files)
 
@@ -111,7 +111,10 @@ def _timestamps_ms(file: Path) -> Numbers:
 
 
 def latencies_ms(commits: Sequence[Committed], begin_ms: float, end_ms: float) -> Numbers:
-    """From a record's timestamp until it could be read, of records of this time, in order."""
+    """Return the sorted latencies of the records with timestamps in this range.
+
+    A latency runs from the record's timestamp until the record is readable.
+    """
     parts = [np.empty(0)]
     for commit in commits:
         for file in commit.files:
@@ -123,7 +126,7 @@ def latencies_ms(commits: Sequence[Committed], begin_ms: float, end_ms: float) -
 
 @contextmanager
 def watched(database: str) -> Iterator[list[float]]:
-    """The times at which a file changed, in milliseconds, while the block runs."""
+    """Collect the times at which a file changed, in milliseconds, while the block runs."""
     found: list[float] = []
     if not database:
         yield found

@@ -3,8 +3,8 @@
     python -m benchmarks.table_pipeline_app FOLDER
 
 Each run has a definition file of its own, written like a user's, in a new folder with a new table.
-The clock runs from the start of the pipeline to its end, which includes making both tables. The
-rows are read back by the format's own library and each offset must be there once.
+The clock runs from the start of the pipeline to its end, which includes the creation of both
+tables. The rows are read back by the format's own library and each offset must be there once.
 """
 
 import json
@@ -22,7 +22,7 @@ from benchmarks.table_workers import Answer, Request, serve
 from penstock.spark.session import PLAIN_FILES
 from penstock.spark.tables.definition.file import load_definition
 from penstock.spark.tables.definition.model import PipelineDefinition
-from penstock.spark.tables.run.events import BatchDone, CareDone
+from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
 from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
 from tests.spark.sessions import new_session
 
@@ -65,7 +65,7 @@ CATALOGS = {
 
 
 class Totals:
-    """What the batches of one run told."""
+    """The sums of the batch events of one run."""
 
     def __init__(self) -> None:
         self.rejects = 0
@@ -80,12 +80,12 @@ class Totals:
         self.files += event.files
         self.file_bytes += event.file_bytes
 
-    def care_done(self, event: CareDone) -> None:
-        """Maintenance is off: what Spark's own sinks do not do is not measured beside them."""
+    def maintenance_done(self, event: MaintenanceDone) -> None:
+        """Ignore the event: maintenance is off, because Spark's own sinks have none."""
 
 
 def definition(request: Request, folder: Path) -> PipelineDefinition:
-    """The definition of a run, by way of a file."""
+    """Return the definition of a run, loaded from a file."""
     catalog = CATALOGS[request["sink"]].format(folder=folder)
     text = DEFINITION.format(
         bootstrap=request["bootstrap"],
@@ -104,7 +104,7 @@ def definition(request: Request, folder: Path) -> PipelineDefinition:
 
 
 def read_back(sink: str, folder: Path, columns: tuple[str, ...]) -> pa.Table:
-    """These columns of the table, by the format's own library."""
+    """Read these columns of the table with the format's own library."""
     if sink == "delta":
         from deltalake import DeltaTable
 
@@ -133,14 +133,14 @@ class Pipelines:
         self._running: RunningPipeline | None = None
 
     def run(self, request: Request) -> Answer:
-        """Everything that is in the topic, once."""
+        """Write the whole topic, once."""
         place = self._new_folder(request)
         totals = Totals()
         pipeline = TablePipeline(definition(request, place), observer=totals)
         begun = time.perf_counter()
         with pipeline.start(self._spark, once=True) as running:
             if not running.await_end(RUN_SECONDS_MAX):
-                raise TimeoutError(f"no end in {RUN_SECONDS_MAX} s: {running.query.status}")
+                raise TimeoutError(f"the run took over {RUN_SECONDS_MAX} s: {running.query.status}")
         seconds = time.perf_counter() - begun
         found = read_back(request["sink"], place, ("_kafka", COLUMNS[0]))
         partitions, offsets = (pc.struct_field(found["_kafka"], n) for n in ("partition", "offset"))
@@ -157,7 +157,7 @@ class Pipelines:
         }
 
     def start(self, request: Request) -> Answer:
-        """A pipeline that goes on until `stop`."""
+        """Start a pipeline that runs until `stop`."""
         place = self._new_folder(request)
         self._running = TablePipeline(definition(request, place)).start(self._spark)
         return {
@@ -166,7 +166,7 @@ class Pipelines:
         }
 
     def stop(self, _request: Request) -> Answer:
-        """End the pipeline that runs; a failure of it is one here."""
+        """Stop the running pipeline; raise its error if it failed."""
         assert self._running is not None, "no pipeline runs"
         running, self._running = self._running, None
         with running:

@@ -52,7 +52,7 @@ FILES = 10
 SEED = 7
 
 Upsert = Callable[[pa.Table], float]
-"""Brings the rows into the table; gives the seconds."""
+"""Upserts the rows into the table; returns the seconds."""
 
 
 def rows_of(keys: list[int], version: int) -> pa.Table:
@@ -155,7 +155,7 @@ def bare_iceberg(kind: IcebergKind, row_count: int) -> Upsert:
 
 
 def digest(found: pa.Table) -> tuple[int, float]:
-    """What both tables must have in common."""
+    """Return a digest of the rows; it must be equal for both tables."""
     return found.num_rows, float(sum(found["amount"].to_pylist()))
 
 
@@ -179,7 +179,7 @@ def measured(
 
 
 def markdown(lines: list[tuple[str, ...]], options: argparse.Namespace) -> str:
-    """The table, with what it was measured by."""
+    """Return the table with a note about the conditions."""
     rule = tuple("---" for _ in HEADINGS)
     table = "\n".join(f"| {' | '.join(line)} |" for line in (HEADINGS, rule, *lines))
     return (

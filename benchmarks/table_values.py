@@ -1,9 +1,10 @@
 """Speed of parsing values to columns on one core: `python -m benchmarks.table_values`.
 
-Values are JSON of about 200 bytes, in batches as the decoder gives them to a task. All ways give
-the same eight columns. Two of them are no parser of ours and are measured for comparison: DuckDB's
-`from_json` alone, which makes integers of fractions, and pyarrow's reader, which fails a batch for
-one bad record. Time is the CPU time of the process; the best of some rounds is told.
+Values are JSON of about 200 bytes, in batches as the decoder passes them to a task. All parsers
+return the same eight columns. Two of them are not Penstock's and are measured for comparison:
+DuckDB's `from_json` alone, which converts fractions to integers, and pyarrow's reader, which fails
+a batch for one bad record. Time is the CPU time of the process; the best of several rounds is
+printed.
 """
 
 import argparse
@@ -29,7 +30,7 @@ DDL = (
 
 
 def value(number: int, *, is_bad: bool = False, is_cut: bool = False) -> bytes:
-    """A click; a bad one has a text for a price, and one that is cut has lost its end."""
+    """Return a click event; a bad one has a text as its price, a cut one has no end."""
     content = {
         "id": number,
         "user": f"user-{number % 1000:06d}",
@@ -45,7 +46,7 @@ def value(number: int, *, is_bad: bool = False, is_cut: bool = False) -> bytes:
 
 
 def batches(count: int, bad_every: int = 0, cut_every: int = 0) -> list[pa.Array]:
-    """Values in columns; each `bad_every`th is bad, each `cut_every`th is cut."""
+    """Return values in columns; one in `bad_every` is bad, one in `cut_every` is cut."""
     values = [
         value(
             number,
@@ -93,7 +94,7 @@ def pyarrow_alone(given: list[pa.Array]) -> int:
 
 
 def measured(name: str, work: Callable[[], int], count: int, rounds: int) -> None:
-    """Print the best of some rounds."""
+    """Print the best of several rounds."""
     best = float("inf")
     for _ in range(rounds):
         begun = time.process_time()

@@ -1,11 +1,11 @@
-"""A process that runs queries when it is told to, in an environment of its own; both of its ends.
+"""A worker process that runs queries on request, in its own environment, and its client.
 
-Each contestant has one process with one Spark session for the whole comparison, so that Java is as
-warm for one as for the other and so that they can take turns. A request is a line of JSON on its
+Each contestant has one process with one Spark session for the whole comparison, so that Java is
+equally warm for all and so that they can take turns. A request is a line of JSON on its
 standard input; the answer is a line that begins with `ANSWER`. Everything else that Spark prints
 goes to a file.
 
-Imports nothing of ours: the environments of other engines use it, too.
+It imports nothing of Penstock: the environments of other engines use it, too.
 """
 
 import json
@@ -28,11 +28,11 @@ Answer = dict[str, Any]
 
 
 class WorkerError(RuntimeError):
-    """A contestant failed; the message has the end of what it printed."""
+    """A contestant failed; the message has the end of its output."""
 
 
 def serve(handlers: Mapping[str, Callable[[Request], Answer]]) -> None:
-    """The process's end: answer requests until the input ends."""
+    """Answer requests until the input ends; runs in the worker process."""
     print(MARK + json.dumps({}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -41,7 +41,7 @@ def serve(handlers: Mapping[str, Callable[[Request], Answer]]) -> None:
 
 
 class Worker:
-    """The other end: starts the process and asks. A context manager."""
+    """The client: starts the process and sends requests. A context manager."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
         self.start_seconds = 0.0
-        """From nothing until it could be asked: Python, Java and the session."""
+        """Time until the process was ready: the start of Python, Java and the session."""
 
     def __enter__(self) -> Self:
         begun = time.perf_counter()
@@ -76,7 +76,7 @@ class Worker:
         return self
 
     def ask(self, request: Request, *, timeout_seconds: float = ANSWER_SECONDS_MAX) -> Answer:
-        """Tell it what to do, and wait for the answer."""
+        """Send a request, and wait for the answer."""
         process = self._running()
         assert process.stdin is not None
         try:
@@ -126,7 +126,7 @@ class Worker:
         process = self._running()
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError):  # what it did not read before it ended
+        with suppress(BrokenPipeError):  # the process ended before it read its input
             process.stdin.close()
         try:
             process.wait(END_SECONDS_MAX)

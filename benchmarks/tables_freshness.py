@@ -6,7 +6,7 @@
 Records are produced at a steady rate while a query runs. The latency of each goes from its
 timestamp until the commit of its file could be seen (`table_latencies`). The trigger `default` is
 Spark's own, which starts the next batch as soon as it can, and for Penstock the shortest interval
-there is, 100 ms; a number is the interval in milliseconds for everybody. Contestants take turns.
+there is, 100 ms; a number is the interval in milliseconds for all. Contestants take turns.
 
 Guarantees: the table has as many rows as records were sent, or the run ends with an error. Exit
 code 1 when a target is missed.
@@ -50,18 +50,18 @@ JUDGED_RATE = 1_000
 DEFAULT = "default"
 PAUSE_SECONDS = 0.01
 LEAD_SECONDS = 8.0
-"""After a first commit, records of so many seconds are sent and not counted: plans are compiled."""
+"""Seconds after the first commit in which records are not counted, because plans compile."""
 ARRIVAL_SECONDS_MAX = 120.0
 RATE_SHARE_MIN = 0.95
 
 
 class LateError(RuntimeError):
-    """Records did not arrive, or could not be sent as fast as was asked for."""
+    """Records did not arrive, or could not be sent at the requested rate."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is measured at a time."""
+    """One measured combination of sink, rate and trigger."""
 
     sink: str
     rate: int
@@ -69,17 +69,17 @@ class Case:
 
     @property
     def workload(self) -> str:
-        """A name for samples."""
+        """Return the name of the samples."""
         return f"{self.sink}-{self.rate}-{self.trigger}"
 
     @property
     def trigger_ms(self) -> int | None:
-        """What both sides are told; None for each one's shortest."""
+        """Return the interval for both sides; None means the shortest of each."""
         return None if self.trigger == DEFAULT else int(self.trigger)
 
 
 def targets(cases: Sequence[Case]) -> list[Target]:
-    """Two lines for each case; a thousand a second with the default trigger is judged."""
+    """Return two lines for each case; 1,000 records/s with the default trigger are judged."""
     found = []
     for case in cases:
         is_judged = case.rate == JUDGED_RATE and case.trigger == DEFAULT
@@ -93,7 +93,7 @@ def targets(cases: Sequence[Case]) -> list[Target]:
 
 
 def send(producer: Producer, topic: str, rate: int, seconds: float) -> tuple[int, float, float]:
-    """Produce at this rate; how many, and between which times they are counted."""
+    """Produce at this rate; return the number of records and the counted time range."""
     values = events(20_000)
     begun = time.perf_counter()
     begin_ms = time.time_ns() / 1e6
@@ -105,21 +105,21 @@ def send(producer: Producer, topic: str, rate: int, seconds: float) -> tuple[int
         producer.poll(PAUSE_SECONDS)
     end_ms = time.time_ns() / 1e6
     if producer.flush(ARRIVAL_SECONDS_MAX):
-        raise LateError("the broker did not take every record")
+        raise LateError("the broker did not acknowledge every record")
     if sent < rate * seconds * RATE_SHARE_MIN:
         raise LateError(f"{sent / seconds:,.0f} records a second were sent, not {rate:,}")
     return sent, begin_ms + LEAD_SECONDS * 1_000, end_ms
 
 
 def commits_of(case: Case, path: Path, changes_ms: Sequence[float]) -> list[Committed]:
-    """What the table's log says."""
+    """Return the commits in the table's log."""
     if case.sink == "delta":
         return delta_commits(path)
     return iceberg_commits(path, changes_ms)
 
 
 def _wait_for(case: Case, path: Path, sent: int) -> None:
-    """Until the table has as many rows as were sent."""
+    """Wait until the table has all sent rows."""
     deadline = time.monotonic() + ARRIVAL_SECONDS_MAX
     while (held := rows_of(commits_of(case, path, ()))) < sent:
         if time.monotonic() > deadline:
@@ -132,7 +132,7 @@ def _wait_for(case: Case, path: Path, sent: int) -> None:
 def run(
     contestants: Contestants, contestant: Contestant, variant: Variant, case: Case, seconds: float
 ) -> Values:
-    """One query, one topic, one table."""
+    """Measure one query with its own topic and table."""
     topic = contestant.topics.create(partitions=PARTITIONS)
     request = {"name": "freshness", "topic": topic, "sink": case.sink, "mode": IN_TASK.broker}
     if case.trigger_ms is not None:
@@ -167,7 +167,7 @@ def measure(
     options: argparse.Namespace,
     console: Console,
 ) -> list[Sample]:
-    """A round that is not counted, then the others; contestants take turns in each case."""
+    """Run one uncounted round, then the others; contestants take turns in each case."""
     samples: list[Sample] = []
     for round_number, case in itertools.product(range(options.rounds + 1), cases):
         if round_number == 0 and case.rate != cases[0].rate:
@@ -187,7 +187,7 @@ def measure(
 
 
 def judged(samples: Sequence[Sample], cases: Sequence[Case]) -> list[Sample]:
-    """The connector by the version of Spark whose median was lowest."""
+    """Return the samples, and as `BEST` those of the connector version with the lowest median."""
     found = list(samples)
     for case in cases:
         of_case = [one for one in samples if one.workload == case.workload]
@@ -210,7 +210,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rates", type=int, nargs="+", default=[JUDGED_RATE, 50_000])
     parser.add_argument("--triggers", nargs="+", default=[DEFAULT, "1000"], metavar="TRIGGER")
     parser.add_argument("--sinks", nargs="+", choices=OUR_SINKS, default=OUR_SINKS)
-    parser.add_argument("--folder", type=Path, help="where the data directories are made")
+    parser.add_argument("--folder", type=Path, help="folder for the data directories")
     add_output_options(parser)
     return parser.parse_args(arguments)
 

@@ -3,14 +3,14 @@
     python -m benchmarks.tables_throughput [--rounds 3] [--records 4000000]
         [--only parquet delta iceberg dlq commit] [--json FILE] [--markdown]
 
-All read the same topic of one broker with `local[2]`, from the start of a query that takes what is
-there (AvailableNow, `--once`) to its end, without the start of Python and Java, which is told in
-the notes. They take turns, and the list is repeated (A B B A …) after rounds that are not counted.
-The connector has the settings and the version of Spark that were fastest. Exit code 1 when a target
-is missed.
+All read the same topic of one broker with `local[2]`. A run goes from the start of a query that
+reads all existing records (AvailableNow, `--once`) to its end. The start of Python and Java is not
+included; the notes report it. Contestants take turns, and the list is repeated (A B B A …) after
+rounds that are not counted. The connector has the fastest settings and version of Spark. Exit code
+1 when a target is missed.
 
-Penstock has no sink for bare Parquet files: its Delta table, with all that a table has more, is
-held against Spark's Parquet files.
+Penstock has no sink for bare Parquet files: its Delta table, which does more work, is compared with
+Spark's Parquet files.
 """
 
 import argparse
@@ -53,7 +53,7 @@ TUNING_SHARE = 4
 """The connector's settings are tried on a quarter of the records."""
 PARTS = (*SINKS, "dlq", "commit")
 BEST = Variant("connector", durable=False)
-"""Spark's own connector in the version that was fastest."""
+"""Spark's own connector in its fastest version."""
 CLEAN = Variant("clean", durable=False)
 BARE = Variant("bare", durable=False)
 OURS = Variant("ours", durable=False)
@@ -126,7 +126,7 @@ class Turn:
 
 
 def turns(contestants: Contestants, parts: Sequence[str], topics: dict[str, Topic]) -> list[Turn]:
-    """What one round consists of."""
+    """Return the runs of one round."""
     found: list[Turn] = []
 
     def add(workload: str, label: Variant, variant: Variant, sink: str, topic: Topic) -> None:
@@ -149,7 +149,7 @@ def turns(contestants: Contestants, parts: Sequence[str], topics: dict[str, Topi
 def measure(
     list_of_turns: Sequence[Turn], options: argparse.Namespace, console: Console
 ) -> list[Sample]:
-    """Rounds that are not counted, because Java compiles; then the others."""
+    """Run uncounted rounds, because Java compiles, then the counted ones."""
     samples: list[Sample] = []
     for round_number in range(1 - options.warm_up_rounds, options.rounds + 1):
         for turn in list_of_turns if round_number % 2 else reversed(list_of_turns):
@@ -166,7 +166,7 @@ def measure(
 
 
 def measure_commits(folder: Path, rounds: int) -> list[Sample]:
-    """Commits of the bare library and ours, in turns; the median of each."""
+    """Measure commits of the bare library and ours in turns; return the median of each."""
     samples = []
     for sink in OUR_SINKS:
         for variant, taken in zip(
@@ -202,7 +202,7 @@ def judged(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def rates_of_versions(samples: Sequence[Sample], contestants: Contestants) -> list[str]:
-    """What each version of the connector reached, and with which settings."""
+    """Return the rate and the settings of each version of the connector."""
     found = []
     for (variant, sink), settings in contestants.chosen.items():
         rates = [
@@ -218,7 +218,7 @@ def rates_of_versions(samples: Sequence[Sample], contestants: Contestants) -> li
 def notes(
     options: argparse.Namespace, samples: Sequence[Sample], contestants: Contestants
 ) -> list[str]:
-    """What a reader needs to judge the figures."""
+    """Return the conditions of the measurement, for the reader of the figures."""
     size = sum(len(event(number)) for number in range(1_000)) / 1_000
     versions = rates_of_versions(samples, contestants)
     return [
@@ -265,8 +265,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=4_000_000, help="default 4000000")
     parser.add_argument("--commits", type=int, default=60, help="commits timed (default 60)")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
-    parser.add_argument("--no-tuning", action="store_true", help="with what it usually chooses")
-    parser.add_argument("--folder", type=Path, help="where the data directories are made")
+    parser.add_argument("--no-tuning", action="store_true", help="use the most frequent settings")
+    parser.add_argument("--folder", type=Path, help="folder for the data directories")
     add_output_options(parser)
     options = parser.parse_args(arguments)
     if options.records % (BROKEN_EVERY * PARTITIONS):

@@ -1,8 +1,8 @@
-"""What is aimed at: one `Target` for each figure that a comparison judges. Data, no measuring.
+"""The goals: one `Target` for each figure that a comparison judges. Data only.
 
-A ratio is Penstock's median over Kafka's. Kafka's default acknowledges from memory; where the text
-does not say otherwise, Penstock's acknowledgements are durable, so those rows compare a promise
-kept on disk with one kept in memory, and Penstock has the harder part.
+A ratio is Penstock's median over Kafka's. Kafka's default acknowledges from memory. Unless the text
+of a row says otherwise, Penstock's acknowledgements are durable: such a row compares a write to
+disk with a write to memory, which is harder for Penstock.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ class Target:
     penstock: Variant
     bound: Bound | None
     partitions: int | None = None
-    """How many partitions the load is spread over, where it matters to a reader."""
+    """The number of partitions with load, where it matters to a reader."""
 
 
 def _default(
@@ -77,7 +77,7 @@ def _durable(
 
 
 def _process(text: str, workload: str, value: str, unit: str, bound: Bound | None) -> Target:
-    """A figure of the whole broker, which no topic is part of."""
+    """Return a figure of the whole broker, independent of topics."""
     return Target(text, workload, value, unit, KAFKA_UNSYNCED, PENSTOCK_DURABLE, bound)
 
 

@@ -1,12 +1,13 @@
-"""How long a broker costs a test: `penstock.testing.Broker` beside Apache Kafka, in one run.
+"""The time that a broker costs a test: `penstock.testing.Broker` beside Apache Kafka.
 
     python -m benchmarks.testing_start [--rounds 20] [--kafka-rounds 3] [--json FILE] [--markdown]
 
-A start is over when the broker has answered a Metadata request; both are asked in the same way. A
-stop is the polite one. A return is from the moment of the crash until the broker answers again on
-the same port: `crash()` and `restart()`, kill -9 and a new process. The first start of a process
-has the imports in it, so it is measured in processes of its own. Kafka's starts are spread over
-ours; it starts from a class-data archive and a formatted directory, which is in its favour.
+Both brokers are measured in one run. A start ends when the broker has answered a Metadata request,
+the same request for both. A stop is a clean shutdown. A return is the time from a crash until the
+broker answers again on the same port: `crash()` and `restart()`, or kill -9 and a new process. The
+first start of a process includes the imports, so it is measured in processes of its own. Kafka's
+starts are spread over ours; it starts from a class-data archive and a formatted directory, which is
+to its advantage.
 
 Exit code 1 when the median of a start or of a stop is above 150 ms.
 """
@@ -37,7 +38,7 @@ from tests.oracle.kafka_broker import kafka_broker
 from tests.oracle.running_broker import Recipe, RunningBroker
 
 LIMIT_MS = 150.0
-"""What a start and a stop may cost at most, each."""
+"""The limit of a start, and of a stop."""
 JUDGED = ("start", "stop")
 COLD = "first start of a process, imports included"
 COLD_ROUNDS = 5
@@ -58,14 +59,14 @@ Times = dict[str, list[float]]
 
 
 def timed_ms(action: Callable[[], object]) -> float:
-    """How long something took."""
+    """Return the duration of a call."""
     begun = time.perf_counter()
     action()
     return (time.perf_counter() - begun) * 1_000
 
 
 def answered(port: int) -> None:
-    """Return when a broker there answers, asked as Apache Kafka is."""
+    """Return when the broker on this port answers the request that Apache Kafka gets."""
     here = Path()
     asked = RunningBroker(Recipe("penstock", (), {}, here), folder=here, port=port)
     while not asked.answers():
@@ -73,7 +74,7 @@ def answered(port: int) -> None:
 
 
 def measure_ours(times: Times) -> None:
-    """One broker of this process: started, crashed, back, stopped."""
+    """Measure one broker of this process: start, crash and return, stop."""
     broker = Broker()
 
     def start() -> None:
@@ -103,7 +104,7 @@ def measure_cold(times: Times) -> None:
 
 
 def measure_kafka(times: Times) -> None:
-    """One process of Apache Kafka: started, killed, back, stopped."""
+    """Measure one process of Apache Kafka: start, kill and return, stop."""
     with tempfile.TemporaryDirectory() as folder:
         broker = kafka_broker(Path(folder))
 
@@ -119,7 +120,7 @@ def measure_kafka(times: Times) -> None:
 
 
 def own_cpu_seconds() -> float:
-    """Processor time so far of this process and of what it started and saw end."""
+    """Return the processor time of this process and of its ended children."""
     return sum(os.times()[:4])
 
 
@@ -147,7 +148,7 @@ def rows(ours: Times, kafkas: Times) -> list[tuple[str, ...]]:
 
 
 def misses(ours: Times) -> list[str]:
-    """What is above the limit."""
+    """Return a line for each median above the limit."""
     return [
         f"{name}: {statistics.median(ours[name]):.0f} ms, at most {LIMIT_MS:.0f} ms"
         for name in JUDGED
@@ -163,7 +164,7 @@ def markdown(lines: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
 
 
 def measure(rounds: int, kafka_rounds: int) -> tuple[Times, Times]:
-    """Ours and theirs, taking turns."""
+    """Measure Penstock and Kafka in turns."""
     ours: Times = defaultdict(list)
     kafkas: Times = defaultdict(list)
     measure_ours(defaultdict(list))  # Not counted: this process imports the broker here.

@@ -1,12 +1,12 @@
 """Transactions of one producer, one after the other, by the raw client of `benchmarks.wire`.
 
-As KIP-890 has it: a Produce adds its partition by itself, and EndTxn gives the epoch of the next
+As in KIP-890: a Produce adds its partition by itself, and EndTxn returns the epoch of the next
 transaction. The batch is built once; between two transactions only its epoch and its checksum
-change, so that the client costs little. An answer CONCURRENT_TRANSACTIONS (the last transaction's
-markers are not written yet) is asked again after a moment, as clients do, and is part of the time.
+change, so that the client costs little. After CONCURRENT_TRANSACTIONS (the last transaction's
+markers are not written yet) the request is repeated after a pause, as clients do; the pause counts.
 
-The log's end must be what was acknowledged: each transaction is its records and one marker. It does
-NOT read the records back.
+The log's end offset must match the acknowledged transactions: each has its records and one marker.
+The records are NOT read back.
 """
 
 import asyncio
@@ -50,33 +50,33 @@ END_VERSION = 5
 TIMEOUT_MS = 60_000
 RECORD_BYTES = 100
 CONCURRENT_PAUSE_SECONDS = 0.001
-"""Kafka's own producer waits 20 ms here; a shorter wait shows the broker."""
+"""Kafka's own producer waits 20 ms here; with a shorter pause the broker is measured."""
 WARM_UP = 50
 CRC_PLACE, CHECKED_FROM, PRODUCER_PLACE = 17, 21, 43
-"""Where a batch has its checksum, what it covers, and the producer's id and epoch."""
+"""The positions of the checksum, of the checked bytes, and of the producer's id and epoch."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Transactions:
-    """What one producer reached."""
+    """The figures of one producer."""
 
     transactions: int
     per_second: float
     p50_ms: float
     p99_ms: float
     asked_again: int
-    """Answers that said to come back in a moment."""
+    """The number of repeated requests."""
 
 
 def measure_transactions(
     broker: RunningBroker, topics: Topics, *, records: int, seconds: float
 ) -> Transactions:
-    """Commit transactions of so many records for so long."""
+    """Commit transactions of `records` records for `seconds`."""
     topic = topics.create()
     found = asyncio.run(_transactions(broker.bootstrap, topic, records, seconds))
     wanted = (found.transactions + WARM_UP) * (records + 1)
     deadline = time.monotonic() + 10
-    # The last marker may be a moment behind its answer.
+    # The last marker may be written a moment after the answer.
     while (held := topics.records(topic)) != wanted:
         if time.monotonic() > deadline:
             raise RefusedError(f"{broker.name} holds {held} records and markers, not {wanted}")

@@ -1,14 +1,14 @@
-"""Who is compared: a broker together with what it promises when it acknowledges. Data only."""
+"""The compared brokers, each with the durability of its acknowledgements. Data only."""
 
 import dataclasses
 
 Values = dict[str, float]
-"""What one run measured, by name; the unit is the end of the name."""
+"""The figures of one run, by name; the unit is the end of the name."""
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Variant:
-    """A broker with its promise: acknowledged from memory, or from disk."""
+    """A broker whose acknowledgements mean: written to memory, or to disk."""
 
     broker: str
     durable: bool

@@ -1,8 +1,8 @@
 """Our own client for asyncio: one process can be a thousand members of a group.
 
 `Wire` is one connection: requests may be in flight together, answers come in order. It is the same
-client for every broker that is compared. It does NOT find coordinators or retry: one broker is
-asked, and a measurement wants to see each answer.
+client for every broker that is compared. It does NOT find coordinators or retry: there is one
+broker, and a measurement needs each answer.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ NOT_YET = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""A coordinator that is being made or loaded: ask again."""
+"""The coordinator is being created or loaded: repeat the request."""
 
 Result = TypeVar("Result")
 
@@ -50,19 +50,19 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is open."""
+        """Keep the transport of the open socket."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """Whoever waits is told."""
+        """Raise `ConnectionError` in all waiting requests."""
         for waiting in self._waiting:
             if not waiting.done():
                 waiting.set_exception(ConnectionError("the broker closed the connection"))
         self._waiting.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Give each whole answer to whoever waits for it."""
+        """Complete the waiting requests whose answers have arrived."""
         self._client.receive_data(data)
         while (response := self._client.next_response()) is not None:
             waiting = self._waiting.popleft()
@@ -85,7 +85,7 @@ class Wire(asyncio.Protocol):
         return answer
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
@@ -100,7 +100,7 @@ async def connect(bootstrap: str) -> Wire:
 async def until_ready(
     attempt: Callable[[], Awaitable[Result]], code_of: Callable[[Result], ErrorCode]
 ) -> Result:
-    """Try again while the coordinator is being made or loaded."""
+    """Repeat the attempt while the coordinator is being created or loaded."""
     deadline = asyncio.get_running_loop().time() + START_SECONDS_MAX
     while True:
         result = await attempt()
@@ -113,7 +113,7 @@ async def until_ready(
 
 
 async def make_coordinator(wire: Wire, key: str, key_type: int) -> None:
-    """Ask for the coordinator of a key: the broker creates the internal topic if need be."""
+    """Find the coordinator of a key: the broker creates the internal topic if it is missing."""
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=(key,))
     found = await until_ready(
         lambda: wire.ask(request, FIND_COORDINATOR_VERSION, FindCoordinatorResponse),
@@ -123,11 +123,11 @@ async def make_coordinator(wire: Wire, key: str, key_type: int) -> None:
 
 
 def check(code: ErrorCode, what: str) -> None:
-    """Raise unless it went well: a refused request is never a figure."""
+    """Raise if there is an error code: a rejected request is never a figure."""
     if code is not ErrorCode.NONE:
         raise RefusedError(f"{what}: {code.name}")
 
 
 def percentile(sorted_values: list[Any], share: float) -> float:
-    """The value below which this share of all lies."""
+    """Return the value below which this share of all values lies."""
     return float(sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))])

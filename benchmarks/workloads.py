@@ -1,8 +1,8 @@
-"""What is run: each workload loads one running broker once and returns named values.
+"""The workloads: each loads one running broker once and returns named values.
 
-Every workload checks that the broker holds, or delivered, exactly what the client believes: a
-figure of records that were refused or lost would be worth nothing. Data that an earlier run left
-in the page cache is written out before the clock starts, so that nobody pays for another's writes.
+Every workload checks that the broker stored, or delivered, exactly the records that the client
+counted: a figure with rejected or lost records would be worthless. Dirty pages of an earlier run
+are written out before the clock starts, so that no workload pays for the writes of another one.
 
 Byte figures are megabytes (10^6): of record values for librdkafka, of whole record batches for the
 raw client. CPU figures are of the broker's process, all its threads, over the whole workload.
@@ -27,11 +27,11 @@ from benchmarks.variants import (
 GIGABYTE = 1e9
 MEGABYTE = 1e6
 IDLE_SECONDS = 1.0
-"""How long a started broker is left alone before its idle memory is read."""
+"""Time without requests after a start before the idle memory is read."""
 
 ALL = (KAFKA_UNSYNCED, KAFKA_DURABLE, PENSTOCK_DURABLE, PENSTOCK_UNSYNCED)
 DEFAULTS = (KAFKA_UNSYNCED, PENSTOCK_DURABLE)
-"""Each broker as it comes: Kafka acknowledges from memory, Penstock from disk."""
+"""Each broker with its defaults: Kafka acknowledges from memory, Penstock from disk."""
 UNSYNCED = (KAFKA_UNSYNCED, PENSTOCK_UNSYNCED)
 DURABLE = (KAFKA_DURABLE, PENSTOCK_DURABLE)
 SPREAD = (KAFKA_UNSYNCED, KAFKA_DURABLE, PENSTOCK_DURABLE)
@@ -42,7 +42,7 @@ JAVA_PARTITIONS = 12
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How much of each; `quick` is for trying the harness, not for figures."""
+    """The sizes of the workloads; `quick` is for a test of the harness, not for figures."""
 
     librdkafka_1kb_records: int = 400_000
     librdkafka_100b_records: int = 2_000_000
@@ -57,19 +57,19 @@ class Sizes:
 
     @staticmethod
     def quick() -> "Sizes":
-        """A tenth."""
+        """Return a tenth of the sizes."""
         return Sizes(40_000, 200_000, 50_000_000, 50_000_000, 2, 2_000, 500, 0.5, 300, 40_000)
 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """One thing to run, and on whom."""
+    """One workload, and the variants that it runs on."""
 
     name: str
     variants: tuple[Variant, ...]
     run: Callable[[Stage, Variant, Sizes], Values]
     warms_up: bool = True
-    """Whether a first, uncounted run makes sense."""
+    """Whether a first, uncounted run is useful."""
 
 
 class MismatchError(RuntimeError):
@@ -79,7 +79,7 @@ class MismatchError(RuntimeError):
 def _measured(
     contestant: Contestant, topic: str, load: Callable[[], Report], partitions: int = 1
 ) -> Values:
-    """Run a produce load, and turn report and usage into values."""
+    """Run a produce load; return the values of its report and of the broker's usage."""
     os.sync()
     before = contestant.broker.usage()
     report = load()
@@ -217,7 +217,7 @@ def _java(name: str) -> Workload:
                 ),
                 JAVA_PARTITIONS,
             )
-        del values["cpu_s_per_gb"]  # The CPU is that of the warm-up too, the bytes are not.
+        del values["cpu_s_per_gb"]  # CPU time includes the warm-up, the bytes do not.
         return values
 
     return Workload(name, DEFAULTS, run)
@@ -298,4 +298,4 @@ WORKLOADS = (
     _end_to_end("end-to-end-durable", DURABLE),
     Workload("memory-after-load", DEFAULTS, _memory, warms_up=False),
 )
-"""In the order they run; memory comes last, when everything else has been through the broker."""
+"""In the order of their runs; memory is last, after all other workloads."""

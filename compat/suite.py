@@ -1,11 +1,12 @@
-"""What every foreign suite shares: which broker it runs on, and what its result is held against.
+"""The shared part of all foreign suites: the choice of the broker, and the check of the results.
 
-A suite is a folder with `run.py` and two lists of test names. `passes_on_kafka.txt` is what passes
-on Apache Kafka in the same way of running: the bar. `passes_on_penstock.txt` is what has passed
-here: it only grows. A run fails when a test of that list does not pass any more. What passes on
-Kafka and not here is printed each time; FINDINGS.md of the suite says why.
+A suite is a folder with `run.py` and two lists of test names. `passes_on_kafka.txt` lists the tests
+that pass on Apache Kafka when run in the same way: the goal. `passes_on_penstock.txt` lists the
+tests that have passed here: it only grows. A run fails when a test of that list does not pass any
+more. Tests that pass on Kafka and not here are printed each time; FINDINGS.md of the suite has the
+reasons.
 
-This module does NOT know how a suite is built or how its output is read: `run.py` does.
+This module does NOT build a suite or parse its output: `run.py` does.
 """
 
 import argparse
@@ -26,7 +27,7 @@ SMALL_CLUSTER = {
     "transaction.state.log.num.partitions": "5",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""What the oracle's Kafka is started with: Penstock gets the same, so that both run as fast."""
+"""The settings of the oracle's Kafka; Penstock gets the same, so that both run equally fast."""
 
 
 class Result(StrEnum):
@@ -50,7 +51,7 @@ class Suite:
     """Runs it against a bootstrap address, only the tests named (all when none), in a way that
     gives the same names each time."""
     properties: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the broker, in Kafka's names. Penstock gets those that it has."""
+    """Settings of the broker, with Kafka's names. Penstock gets the settings that it supports."""
     is_launching: bool = False
     """The suite starts brokers itself: `run` gets their kind, `kafka` or `penstock`, instead of an
     address. Its lists are named `passes_on_*_launch.txt`."""
@@ -61,18 +62,18 @@ class Suite:
 
     @property
     def kafka_list(self) -> Path:
-        """Names of what passes on Apache Kafka."""
+        """Return the list of tests that pass on Apache Kafka."""
         return self._list_of("kafka")
 
     @property
     def penstock_list(self) -> Path:
-        """Names of what has passed on Penstock."""
+        """Return the list of tests that have passed on Penstock."""
         return self._list_of("penstock")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A run held against the lists."""
+    """The result of a run, compared with the lists."""
 
     passed: frozenset[str]
     lost: frozenset[str]
@@ -82,7 +83,7 @@ class Verdict:
 
 
 def judge(results: Results, on_kafka: frozenset[str], before: frozenset[str]) -> Verdict:
-    """What a run on Penstock means. Tests that were not run say nothing."""
+    """Return the verdict on a run on Penstock. Tests that were not run are ignored."""
     passed = frozenset(name for name, result in results.items() if result is Result.PASSED)
     ran = frozenset(results)
     return Verdict(
@@ -93,7 +94,7 @@ def judge(results: Results, on_kafka: frozenset[str], before: frozenset[str]) ->
 
 
 def read_names(path: Path) -> frozenset[str]:
-    """The names in a list, one on each line; no file is no names."""
+    """Return the names in a list, one on each line; empty without the file."""
     if not path.exists():
         return frozenset()
     return frozenset(line for line in path.read_text().splitlines() if line)
@@ -112,7 +113,7 @@ def _parse(suite: Suite, arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--broker", choices=["penstock", "kafka"], default="penstock")
     if not suite.is_launching:
         parser.add_argument("--bootstrap-server", help="a broker that runs already")
-    parser.add_argument("--update", action="store_true", help="put what passed into the list")
+    parser.add_argument("--update", action="store_true", help="add passed tests to the list")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every result")
     return parser.parse_args(arguments)
 

@@ -13,6 +13,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.oracle.recorded_runs import RecordedRuns
+
 pytest_plugins = ["pytester"]
 
 logging.getLogger("asyncio").setLevel(logging.ERROR)
@@ -36,3 +38,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite`: golden files get what really happens; read the difference before a commit."""
     parser.addoption("--rewrite", action="store_true", help="write golden files anew")
+    parser.addoption("--live-kafka", action="store_true", help="run recorded tests on Kafka too")
+    parser.addoption("--record-kafka", action="store_true", help="the same, and record them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests that passed against Apache Kafka before, with the same content, are left out."""
+    config.pluginmanager.register(RecordedRuns(config))

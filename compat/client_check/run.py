@@ -2,8 +2,8 @@
 
     python -m compat.client_check.run [--broker kafka] [--update]
 
-What it needs (share groups, ACLs, SCRAM) and Penstock has not got yet costs a client's
-timeout for each check: a whole run takes minutes here and half a minute on Apache Kafka.
+Each check of a feature that Penstock does not have yet (share groups, ACLs, SCRAM) ends with a
+timeout of the client: a whole run takes minutes here and half a minute on Apache Kafka.
 """
 
 import re

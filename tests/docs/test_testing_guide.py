@@ -42,6 +42,32 @@ def test_every_program_of_the_guide(
     assert passed(pytester, monkeypatch) == GUIDE.count("def test_")
 
 
+def test_the_page_for_users_of_testcontainers(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "guides" / "testcontainers.md").read_text()
+    fixture, test = blocks(page, "python")
+    pytester.makeconftest(fixture)
+    pytester.makepyfile(test)
+    assert passed(pytester, monkeypatch) == 1
+
+
+def test_the_times_beside_a_container_are_the_measured_ones() -> None:
+    page = (ROOT / "docs" / "guides" / "testcontainers.md").read_text()
+    measured = (ROOT / "benchmarks" / "README.md").read_text()
+    rows = {
+        "start": "start",
+        "stop": "stop",
+        "return after a crash, data kept": "return after a crash",
+        "first start of a test process, imports included": (
+            "first start of a process, imports included"
+        ),
+    }
+    for shown, name in rows.items():
+        (row,) = re.findall(rf"^\| {name} \| ([\d.,]+) \S+ \| ([\d.,]+) ", measured, re.MULTILINE)
+        assert f"| {shown} | {row[0]} | {row[1]} |" in page
+
+
 def test_the_message_that_the_guide_shows(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
