@@ -212,7 +212,7 @@ def _done(command: list[str], fed: bytes) -> bytes:
 def main(arguments: list[str]) -> int:
     """Build and try out the image in a new folder."""
     parser = argparse.ArgumentParser(prog="python tools/container_steps.py")
-    parser.add_argument("--folder", type=Path, help="where the systems are made, 2 GB")
+    parser.add_argument("--folder", type=Path, help="folder for the systems, 2 GB")
     parser.add_argument("--port", type=int, default=19_092)
     options = parser.parse_args(arguments)
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:

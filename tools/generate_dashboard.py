@@ -111,7 +111,7 @@ OVERVIEW = [
         f"max(sum by (group, topic) (penstock_group_lag_records{{{BROKERS}}})) or vector(0)",
         "short",
         thresholds=((GREEN, None), (YELLOW, 10_000.0), (RED, 1_000_000.0)),
-        description="Records that the group which is furthest behind has not read.",
+        description="Lag of the group with the highest lag.",
     ),
     stat(
         "Disk free",
@@ -127,7 +127,7 @@ OVERVIEW = [
         thresholds=BAD_ABOVE_ZERO,
     ),
     stat(
-        "Errors told",
+        "Errors returned",
         f"sum(rate(penstock_request_errors_total{{{BROKERS}}}[$__rate_interval])) or vector(0)",
         "ops",
         thresholds=((GREEN, None), (YELLOW, 1.0), (RED, 100.0)),
@@ -138,7 +138,7 @@ OVERVIEW = [
         percentiles("event_loop_lag_seconds", "le")[2].expression,
         "s",
         thresholds=((GREEN, None), (YELLOW, 0.025), (RED, 0.1)),
-        description="How long every client waits before anybody looks at its request.",
+        description="Time that each request waits before the broker reads it.",
     ),
     stat(
         "Processor",
@@ -183,7 +183,7 @@ TRAFFIC = [
         "timeseries",
         [Query(rate("penstock_request_errors_total", "api, code"), "{{api}} {{code}}")],
         "ops",
-        "What clients were told. UNKNOWN_TOPIC_OR_PARTITION and NOT_COORDINATOR pass at a start.",
+        "Errors in answers. UNKNOWN_TOPIC_OR_PARTITION and NOT_COORDINATOR are normal at a start.",
     ),
     Panel(
         "Connections",
@@ -217,7 +217,7 @@ TRAFFIC = [
             Query(rate("penstock_sent_bytes_total"), "sent {{instance}}"),
         ],
         "Bps",
-        "Everything, with what is not records.",
+        "All bytes, also of requests without records.",
     ),
 ]
 
@@ -249,7 +249,7 @@ LATENCY = [
             )
         ],
         "s",
-        "Without those that wait by design: Fetch, JoinGroup and SyncGroup.",
+        "Without APIs that wait by design: Fetch, JoinGroup and SyncGroup.",
     ),
     Panel(
         "Who uses the event loop",
@@ -264,7 +264,7 @@ LATENCY = [
         "timeseries",
         percentiles("event_loop_lag_seconds", "le"),
         "s",
-        "What every client waits before anybody looks at its request.",
+        "Time that each request waits before the broker reads it.",
     ),
     Panel(
         "Fetch, as clients asked for it",
@@ -317,7 +317,7 @@ GROUPS = [
         "Transactional ids by state",
         "timeseries",
         [Query(f"sum by (state) (penstock_transactions{{{BROKERS}}})", "{{state}}")],
-        description="Ongoing ones hold back who reads committed records.",
+        description="Open transactions delay consumers with read_committed.",
         is_stacked=True,
     ),
 ]
@@ -354,7 +354,7 @@ DISK = [
         "timeseries",
         percentiles("flush_duration_seconds", "le"),
         "s",
-        "How long putting records on the disk takes.",
+        "Duration of syncs to disk.",
     ),
     Panel(
         "Syncs, all of them",

@@ -185,7 +185,7 @@ PROOFS = (
     Proof(
         "interop",
         "Six clients, Penstock and Apache Kafka; log format",
-        ("make", "interop"),
+        ("make", "interop-live"),
         (sums_of("{0} tests passed", r"(\d+) passed"),),
     ),
     *(
@@ -234,7 +234,7 @@ PROOFS = (
     ),
     Proof(
         "table-day",
-        "Tables, 24 simulated hours at a batch a minute with care; some hours without",
+        "Tables, 24 simulated hours at a batch a minute with maintenance; some hours without",
         pytest_of("tests/spark/tables/test_day.py", marker="crash"),
         (lines_like(r"simulated hours[,:]"),),
         {"PENSTOCK_PROOF": "1"},
