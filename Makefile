@@ -9,6 +9,10 @@ RELEASE ?= .venv-release
 RELEASE_PYTHON := $(CURDIR)/$(RELEASE)/bin/python
 SOURCES := $(shell find src -name '*.py' -o -name '*.pxd' -o -name '*.pyx')
 
+# Compiled modules are kept beside their sources, also where the caller's environment says not to: each
+# process of the tests compiled the whole source otherwise, 15 seconds at each start of pytest.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -60,14 +64,14 @@ check: lint test ## everything that is fast: lint, then the fast tests
 test: install ## the fast tests alone
 	$(FAST_TESTS)
 
-.PHONY: test-tables
-test-tables: install ## tests on many real Delta and Iceberg tables, without Spark
-	$(FAST_TESTS) -m tables
+.PHONY: test-slow
+test-slow: install ## tests of seconds each: real Delta and Iceberg tables, waits for time-outs; without Spark
+	$(FAST_TESTS) -m "slow and not spark"
 
 # By its variable, which the processes that run the tests inherit. asyncio then checks more, and each test takes longer.
 .PHONY: test-development
-test-development: install ## the fast tests in Python's development mode
-	PYTHONDEVMODE=1 $(FAST_TESTS) -m "not (interop or crash or chaos or scale or bench or spark)"
+test-development: install ## fast and slow tests in Python's development mode, properties with 200 examples
+	PYTHONDEVMODE=1 PENSTOCK_EXAMPLES=200 $(FAST_TESTS) -m "not (interop or crash or chaos or scale or bench or spark)"
 
 .PHONY: test-testing
 test-testing: install ## the fast tests of penstock.testing, which run on macOS too

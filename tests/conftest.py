@@ -1,4 +1,7 @@
-"""For all tests: warnings of asyncio and Hypothesis about a slow machine are turned off.
+"""For all tests: properties try a sample, and warnings about a slow machine are turned off.
+
+A property without a number of its own tries 25 examples, or as many as PENSTOCK_EXAMPLES says
+(`make test-development`: 200).
 
 In development mode asyncio warns about callbacks that took over 100 ms. On a loaded machine that is
 any of them, and tests that read the log would find it. In the same way Hypothesis fails an example
@@ -7,6 +10,7 @@ that took over 200 ms. How long something may take has tests of its own.
 No broker of a test opens an admin port, unless the test is about it: there is one port 8080.
 """
 
+import gc
 import logging
 import os
 
@@ -21,9 +25,12 @@ logging.getLogger("asyncio").setLevel(logging.ERROR)
 os.environ.setdefault("PENSTOCK_ADMIN__ENABLED", "false")
 
 settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "sample",
+    max_examples=int(os.environ.get("PENSTOCK_EXAMPLES", "25")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("any machine")
+settings.load_profile("sample")
 
 LONG_FIRST = tuple(
     f"tests/interop/test_{name}.py" for name in ("groups", "clients", "kafka_tools", "admin_port")
@@ -33,6 +40,12 @@ LONG_FIRST = tuple(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take minutes begin first: two processes then end at about the same time."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG_FIRST))
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests and their modules stay until the end: no collection visits them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

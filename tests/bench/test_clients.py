@@ -32,6 +32,8 @@ from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.testing import Broker
 
+pytestmark = pytest.mark.slow
+
 TOPIC = "load"
 RUN = 12345
 SMALL = Workload(

@@ -8,6 +8,8 @@ from penstock.bench import Workload, run
 from penstock.bench.reading import NothingToReadError
 from penstock.testing import Broker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:

@@ -5,6 +5,7 @@ that an answer never leaves in one piece.
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
@@ -109,8 +110,15 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.close()
 
 
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def open_descriptors(stage: Stage) -> int:
+    """Descriptors of the stage's file and socket; other threads open and close their own."""
+    ours = os.readlink(f"/proc/self/fd/{stage.ours.fileno()}")
+    count = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile, such as the listing's own
+            link = os.readlink(f"/proc/self/fd/{descriptor}")
+            count += link == ours or link.startswith(str(stage.path))
+    return count
 
 
 def test_views_of_a_disk_are_sendable_only_from_their_beginning(stage: Stage) -> None:
@@ -144,7 +152,7 @@ def test_answers_leave_in_order_and_whole(stage: Stage) -> None:
 def test_an_answer_that_fits_the_socket_pauses_nobody(stage: Stage) -> None:
     async def scenario() -> None:
         stage.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_000_000)
-        before = open_descriptors()
+        before = open_descriptors(stage)
         file = stage.open()
         sender = stage.sender()
         sender.begin([b"head", file.view_nowait(0, 150_000)])
@@ -152,7 +160,7 @@ def test_an_answer_that_fits_the_socket_pauses_nobody(stage: Stage) -> None:
         assert sender.left_bytes == 0
         assert await stage.receive(150_004) == b"head" + stage.content[:150_000]
         del file
-        assert open_descriptors() == before
+        assert open_descriptors(stage) == before
 
     asyncio.run(scenario())
 
@@ -213,7 +221,7 @@ def test_closing_gives_descriptors_and_files_back(stage: Stage, *, while_loading
     """An aborted connection must not keep a deleted segment's disk space."""
 
     async def scenario() -> None:
-        before = open_descriptors()
+        before = open_descriptors(stage)
         file = stage.open()
         view = file.view_nowait(0, SIZE)
         file_range = sendable_range(view)
@@ -224,12 +232,12 @@ def test_closing_gives_descriptors_and_files_back(stage: Stage, *, while_loading
         sender = stage.sender()
         sender.begin([view])
         del file, view, file_range
-        assert open_descriptors() > before
+        assert open_descriptors(stage) > before
         sender.close()
         sender.close()
         assert [client.is_cancelled for client in stage.load_clients] == [True] * while_loading
         stage.loads.clear()
-        assert open_descriptors() == before
+        assert open_descriptors(stage) == before
         assert stage.said == ["paused"]
 
     asyncio.run(scenario())

@@ -56,6 +56,8 @@ from tests.spark.sink_jobs import (
     wait_for,
 )
 
+pytestmark = pytest.mark.slow
+
 STEPS_OF_A_FIRST_COMMIT = 8
 
 

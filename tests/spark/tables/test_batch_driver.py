@@ -31,7 +31,7 @@ from tests.spark.tables.batch_world import (
     survived,
 )
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 FIRST = Life(RULES[0])
 LATER = (

@@ -13,6 +13,8 @@ from penstock.spark.tables.run.broker_watch import look, watching
 from penstock.testing import Broker
 from tests.spark.tables.inspection_world import VALUES, fill_topic
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS_MAX = 30
 
 

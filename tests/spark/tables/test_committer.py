@@ -26,6 +26,8 @@ from tests.spark.tables.table_kinds import (
     written,
 )
 
+pytestmark = pytest.mark.slow
+
 
 class CrashError(Exception):
     """The driver has crashed."""

@@ -38,6 +38,8 @@ from tests.spark.tables.table_kinds import (
     written,
 )
 
+pytestmark = pytest.mark.slow
+
 TARGET_BYTES = 2**20
 ROUNDS_MIN, ROUNDS_MAX = 12, 200
 

@@ -15,7 +15,7 @@ from penstock.spark.tables.formats.delta.protocol import PASSIVE
 from penstock.spark.tables.formats.port import TableRefusedError
 from tests.spark.tables.foreign_world import ForeignWorld
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 FEATURES = [name for name in vars(TableFeatures) if name[0].isupper()]
 NAMES = {

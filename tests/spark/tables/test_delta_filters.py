@@ -31,7 +31,7 @@ from tests.oracle.table_engines import engine_python
 from tests.spark.tables.change_batches import written_changes
 from tests.spark.tables.table_kinds import DeltaKind, commit_of, taken
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 APP = Path(__file__).parent / "engine_app.py"
 INFINITY, NAN = float("inf"), float("nan")

@@ -16,6 +16,8 @@ from penstock.spark.tables.values.empty_columns import (
 )
 from tests.spark.tables.value_world import ValueWorld
 
+pytestmark = pytest.mark.slow
+
 formats = pytest.mark.parametrize("format_", ["delta", "iceberg"])
 
 

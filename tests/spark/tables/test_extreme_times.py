@@ -11,6 +11,8 @@ import pytest
 from tests.spark.tables.table_kinds import DeltaKind
 from tests.spark.tables.value_world import GOOD_US, ValueWorld
 
+pytestmark = pytest.mark.slow
+
 FORMATS = ("delta", "iceberg")
 LAST = "9999-12-31T23:59:59.999999Z"
 FIRST = "0001-01-01T00:00:00Z"

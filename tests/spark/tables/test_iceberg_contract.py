@@ -52,6 +52,8 @@ from penstock.spark.tables.formats.port import LayoutChangedError, TableError, T
 from tests.spark.tables.table_kinds import IcebergKind
 from tests.spark.tables.value_world import ValueWorld
 
+pytestmark = pytest.mark.slow
+
 NAME = "shop.orders"
 ID = NestedField(1, "id", LongType(), required=True)
 NOTE = NestedField(2, "note", StringType(), required=False)

@@ -29,6 +29,8 @@ from penstock.spark.tables.values.columns import fit
 from tests.spark.tables.change_batches import written_changes
 from tests.spark.tables.table_kinds import IcebergKind, commit_of, taken
 
+pytestmark = pytest.mark.slow
+
 STRUCT = pa.struct([("c", pa.string())])
 NULLS = pa.schema(
     [

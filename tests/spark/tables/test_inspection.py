@@ -32,6 +32,8 @@ from penstock.spark.tables.run.committer import TableCommitter
 from penstock.testing import Broker
 from tests.spark.tables.inspection_world import VALUES, World, fill_tables, fill_topic, new_world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:

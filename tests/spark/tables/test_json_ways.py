@@ -15,7 +15,7 @@ from penstock.spark.tables.values.json.decoding import decoded, json_text
 from penstock.spark.tables.values.json.rows import JsonRows
 from tests.spark.tables.json_ways import FLAT, KERNEL, LEAVES, SCHEMAS, WAYS, check_ways, documents
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 LONG = "1234567890123456.7891"
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)

@@ -17,6 +17,8 @@ from tests.spark.tables.change_batches import SCHEMA, change_rows, written_chang
 from tests.spark.tables.pipeline_world import World
 from tests.spark.tables.table_kinds import commit_of, taken
 
+pytestmark = pytest.mark.slow
+
 ODD = ["a b", "a%20b", "ü", "a+b", "a&b=c", "100%", "a:b"]
 """Names of folders that both formats take in a URI."""
 

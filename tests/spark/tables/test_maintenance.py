@@ -26,7 +26,7 @@ from tests.spark.tables.table_kinds import (
     written,
 )
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 DAY_MS = 24 * HOUR_MS
 FORMATS = pytest.mark.parametrize("format_", ["delta", "iceberg"])

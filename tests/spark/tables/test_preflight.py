@@ -38,7 +38,7 @@ from tests.spark.tables.foreign_delta import (
 )
 from tests.spark.tables.inspection_world import VALUES, World, fill_tables, fill_topic, new_world
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 SECONDS_MAX = 20
 """A person waits so long; a machine that does much else besides is slow."""

@@ -20,7 +20,7 @@ from penstock.testing import Broker
 from tests.spark.tables.pipeline_world import World, order
 from tests.spark.topics import Record, create_topic, delete_topic, produce
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 
 def in_this_process(

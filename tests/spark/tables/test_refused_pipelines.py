@@ -32,6 +32,8 @@ from tests.spark.tables.batch_world import (
     survived,
 )
 
+pytestmark = pytest.mark.slow
+
 FIRST = Life(RULES[0])
 RENAMED = Life(RULES[0], pipeline="renamed")
 REAL = ["delta", "iceberg"]

@@ -16,6 +16,8 @@ from penstock.spark.tables.files.file_partitions import read_partition_fields
 from tests.spark.tables.avro_schemas import BASE, Evolution, Values
 from tests.spark.tables.registry_world import PARTITIONS, RegistryWorld, Shelf, on_shelf
 
+pytestmark = pytest.mark.slow
+
 BATCHES = 3
 RECORDS = 4
 """Of a partition in a batch."""

@@ -17,7 +17,7 @@ from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values import registered_values
 from tests.spark.tables.registry_world import PARTITIONS, RegistryWorld, Shelf, on_shelf
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 NUMBER = {"type": "integer"}
 TEXT = {"type": "string"}

@@ -26,6 +26,8 @@ from tests.spark.tables.foreign_delta import (
 )
 from tests.spark.tables.foreign_world import ForeignPipeline, ForeignWorld
 
+pytestmark = pytest.mark.slow
+
 ROWS = pa.table({"id": [1, 2], "amount": [1.0, 2.0]})
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -29,6 +29,8 @@ from tests.spark.tables.batch_world import (
     survived,
 )
 
+pytestmark = pytest.mark.slow
+
 KINDS = ["fake", "delta", "iceberg"]
 COUNT = 30
 """Records of one partition: all are bad at first, and 11 of them again by RULES[1]."""

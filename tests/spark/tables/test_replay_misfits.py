@@ -38,7 +38,7 @@ from tests.spark.tables.batch_world import (
 from tests.spark.tables.fake_table import Store
 from tests.spark.tables.table_kinds import DeltaKind, FakeKind, IcebergKind, Kind
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 KINDS = ["fake", "delta", "iceberg"]
 ALL_BAD = Life("amount > 9")

@@ -27,7 +27,7 @@ from tests.spark.tables.table_kinds import (
     written,
 )
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 LATER_MS = 4_000_000_000_000
 

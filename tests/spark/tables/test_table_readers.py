@@ -33,6 +33,8 @@ from tests.spark.tables.table_kinds import (
     written,
 )
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = (
     PartitionField("_kafka_timestamp", Transform.DAY),
     PartitionField("_kafka_timestamp", Transform.HOUR),

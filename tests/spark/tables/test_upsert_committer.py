@@ -18,7 +18,7 @@ from tests.spark.tables.change_batches import SCHEMA, applied, bring_changes, ro
 from tests.spark.tables.table_kinds import DeltaKind, FakeKind, IcebergKind, Kind
 from tests.spark.tables.test_committer import CrashError, no_wait, race
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 KINDS: dict[str, Callable[..., Kind]] = {
     "fake": FakeKind,

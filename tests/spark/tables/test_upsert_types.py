@@ -19,7 +19,7 @@ from penstock.spark.tables.formats.port import Table
 from tests.spark.tables.change_batches import written_changes
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind, commit_of, taken
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 KINDS: dict[str, Callable[..., Kind]] = {"delta": DeltaKind, "iceberg": IcebergKind}
 DAY = datetime.date(2026, 1, 31)

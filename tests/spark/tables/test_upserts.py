@@ -38,6 +38,8 @@ from tests.spark.tables.table_kinds import (
     taken,
 )
 
+pytestmark = pytest.mark.slow
+
 KINDS = {"fake": FakeKind, "delta": DeltaKind, "iceberg": IcebergKind}
 DAY = (PartitionField("_kafka_timestamp", Transform.DAY),)
 PARTITIONS = {

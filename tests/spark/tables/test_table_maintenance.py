@@ -35,7 +35,7 @@ from tests.spark.tables.table_kinds import (
     written,
 )
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.slow
 
 LATER_MS = 4_000_000_000_000
 MISSING = r"(?i)not found|no such file|does not exist"
