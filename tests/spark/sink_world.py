@@ -264,7 +264,7 @@ class Run:
                 return True, None
             case sink_steps.ListOpen():
                 return True, list(world.open_ones().values())
-            case sink_steps.Tell(warning):
+            case sink_steps.Warn(warning):
                 self.warnings.append(warning)
                 return True, None
             case _:

@@ -11,7 +11,7 @@ import pytest
 from penstock.client.transport.addresses import Address
 from penstock.core.types import TopicPartition
 from penstock.spark.loss import channel as loss_channel
-from penstock.spark.loss.channel import LossChannel, open_loss_channel, tell_driver
+from penstock.spark.loss.channel import LossChannel, open_loss_channel, report_to_driver
 from penstock.spark.loss.data_loss import LossKind
 from penstock.spark.loss.reports import REPORT_BYTES_MAX, LossReport
 from penstock.spark.planning import OffsetRange, ReadTask
@@ -100,10 +100,10 @@ def test_a_batch_that_has_ended_is_heard_before_the_next_is_planned(channel: Los
     query.cluster.set_topic("orders", 300, 50)
     second = query.decide()
     assert task.losses_to is not None
-    tell_driver(task.losses_to, report(100, 120))
+    report_to_driver(task.losses_to, report(100, 120))
     query.stream.plan(first, second)
     assert query.skipped()["records"] == 20
-    tell_driver(task.losses_to, report(120, 130))
+    report_to_driver(task.losses_to, report(120, 130))
     assert query.skipped()["records"] == 20, "a task that nobody waits for any more"
 
 
@@ -112,12 +112,12 @@ def test_a_batch_that_has_ended_is_heard_before_the_next_is_planned(channel: Los
 
 def test_strangers_are_not_counted(channel: LossChannel) -> None:
     to = channel.begin_batch()
-    tell_driver(to._replace(secret="guessed"), report(0, 10))
+    report_to_driver(to._replace(secret="guessed"), report(0, 10))
     with socket.create_connection((to.host, to.port)) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
     with socket.create_connection((to.host, to.port)) as stranger:
         stranger.sendall(b" " * 10 * REPORT_BYTES_MAX)
-    tell_driver(to, report(0, 10))
+    report_to_driver(to, report(0, 10))
     assert [loss.offsets for loss in channel.heard()] == [10]
 
 
@@ -138,7 +138,7 @@ def test_who_says_nothing_is_not_waited_for(
 def test_many_reports_wait_for_the_driver(channel: LossChannel) -> None:
     to = channel.begin_batch()
     for first in range(0, 1000, 10):
-        tell_driver(to, report(first, first + 5))
+        report_to_driver(to, report(first, first + 5))
     assert [loss.offsets for loss in channel.heard()] == [500]
 
 
@@ -147,7 +147,7 @@ def test_a_driver_that_is_not_there_is_told_in_the_log(caplog: pytest.LogCapture
     to = channel.begin_batch()
     channel.close()
     with caplog.at_level(logging.WARNING, "penstock.spark"):
-        tell_driver(to, report(0, 10))
+        report_to_driver(to, report(0, 10))
     assert f"could not be reported to the driver at 127.0.0.1:{to.port}" in caplog.text
     assert "counted in this log only" in caplog.text
 

@@ -29,7 +29,7 @@ from tests.spark.sink_world import (
 EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "100"))
 RUNS_ALIVE_MAX = 3
 
-LOSABLE = tuple(kind for kind in get_args(sink_steps.Step) if kind is not sink_steps.Tell)
+LOSABLE = tuple(kind for kind in get_args(sink_steps.Step) if kind is not sink_steps.Warn)
 """Steps that ask brokers."""
 
 parts_sizes = st.lists(st.integers(0, ROWS_PER_BATCH - 1), min_size=0, max_size=2)

@@ -63,7 +63,7 @@ def _run(pipe: Connection, assignment: Assignment) -> ClientResult:
             pipe.send(progress)
 
         if isinstance(client, Follower):
-            return client.run(go.begin_ns, report, lambda: _told(pipe))
+            return client.run(go.begin_ns, report, lambda: _received_ends(pipe))
         return client.run(go.begin_ns, report)
     finally:
         client.close()
@@ -80,7 +80,7 @@ def _made(assignment: Assignment) -> Producer | Reader | Follower | Group:
     return Group(assignment)
 
 
-def _told(pipe: Connection) -> Mapping[int, int] | None:
+def _received_ends(pipe: Connection) -> Mapping[int, int] | None:
     """Return the end offsets of the partitions, or None before they are received."""
     if not pipe.poll(0):
         return None

@@ -91,7 +91,7 @@ class Crowd:
         """Send the start message."""
         begin_ns = time.monotonic_ns() + LEAD_NS
         for client in self._clients:
-            self._tell(client, Go(begin_ns))
+            self._send(client, Go(begin_ns))
 
     def finish(
         self, numbers: Sequence[int], watch: Watch, *, shown: Sequence[int] | None = None
@@ -104,11 +104,11 @@ class Crowd:
         results = [self._clients[n].result for n in numbers]
         return [one for one in results if one is not None]
 
-    def tell_end(self, numbers: Sequence[int], ends: dict[int, int]) -> None:
+    def send_ends(self, numbers: Sequence[int], ends: dict[int, int]) -> None:
         """Send the end offsets to readers; each reader gets the offsets of its own partitions."""
         for number in numbers:
             wanted = self._assignments[number].partitions
-            self._tell(self._clients[number], Until({part: ends[part] for part in wanted}))
+            self._send(self._clients[number], Until({part: ends[part] for part in wanted}))
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -155,7 +155,7 @@ class Crowd:
         else:
             raise AssertionError(f"a client said {message!r}")
 
-    def _tell(self, client: _Client, message: object) -> None:
+    def _send(self, client: _Client, message: object) -> None:
         # A client that has ended has already sent the reason; the next read returns it.
         with suppress(BrokenPipeError, ConnectionResetError):
             client.pipe.send(message)

@@ -196,9 +196,9 @@ class Follower:
             lanes.collect(take)
             now_ns = time.monotonic_ns()
             observer.tick(now_ns)
-            if until is None and (told := ends()) is not None:
+            if until is None and (offsets := ends()) is not None:
                 topic = self._assignment.topic
-                until = {TopicPartition(topic, part): offset for part, offset in told.items()}
+                until = {TopicPartition(topic, part): offset for part, offset in offsets.items()}
                 given_up_ns = now_ns + round(workload.timeout_seconds * SECOND_NS)
             if given_up_ns is not None and now_ns > given_up_ns:
                 raise RecordsMissingError(self._missing(until or {}))

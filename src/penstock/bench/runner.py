@@ -38,12 +38,12 @@ Watch = Callable[[str, Sequence[Progress]], None]
 
 def run(workload: Workload, bootstrap: str, *, watch: Watch | None = None) -> Measurement:
     """Measure one broker."""
-    told: Watch = watch or (lambda _part, _progress: None)
+    watcher: Watch = watch or (lambda _part, _progress: None)
     with (
         _open(workload, bootstrap) as cluster,
         bench_topic(cluster, workload) as (topic, partitions),
     ):
-        one = _Run(workload, bootstrap, topic, partitions, cluster, told)
+        one = _Run(workload, bootstrap, topic, partitions, cluster, watcher)
         if workload.kind == PRODUCE:
             return one.of_role(words.PRODUCER, workload.clients)
         if workload.kind == CONSUME:
@@ -65,7 +65,7 @@ def compare(
     """Measure two brokers alternately, several rounds of both."""
     if rounds < 1:
         raise ConfigError(f"{rounds} rounds compare nothing. Take one or more; three is good.")
-    told: Watch = watch or (lambda _part, _progress: None)
+    watcher: Watch = watch or (lambda _part, _progress: None)
     # Check that both brokers answer before the first measurement, which needs minutes.
     for bootstrap in (first, second):
         with _open(workload, bootstrap) as cluster:
@@ -74,7 +74,7 @@ def compare(
     for number in range(rounds):
         for bootstrap, measured in zip((first, second), results, strict=True):
             label = f"round {number + 1} of {rounds}, {bootstrap}"
-            measured.append(run(workload, bootstrap, watch=_labelled(told, label)))
+            measured.append(run(workload, bootstrap, watch=_labelled(watcher, label)))
     return Comparison(tuple(results[0]), tuple(results[1]))
 
 
@@ -142,7 +142,7 @@ class _Run:
         with Crowd(assignments) as crowd:
             crowd.begin()
             loaders = crowd.finish(range(writers), watched, shown=reading)
-            crowd.tell_end(reading, self._offsets(LATEST_TIMESTAMP))
+            crowd.send_ends(reading, self._offsets(LATEST_TIMESTAMP))
             results = crowd.finish(reading, watched)
         return self._joined(results, loaders)
 

@@ -86,7 +86,7 @@ def set_(
         print_json({"entity": entity, "quotas": quotas})
     else:
         for name, value in quotas.items():
-            click.echo(f"{_told(entity)}: {name} is {_number_text(value)}")
+            click.echo(f"{_entity_text(entity)}: {name} is {_number_text(value)}")
 
 
 @quota.command(
@@ -142,9 +142,9 @@ def delete(
     if as_json:
         print_json({"entity": entity, "deleted": list(names)})
     elif names:
-        click.echo(f"{_told(entity)}: {', '.join(names)} deleted")
+        click.echo(f"{_entity_text(entity)}: {', '.join(names)} deleted")
     else:
-        click.echo(f"{_told(entity)} has no quotas")
+        click.echo(f"{_entity_text(entity)} has no quotas")
 
 
 def _ask(call: Call[Result], bootstrap: str, timeout_seconds: float) -> Result:
@@ -191,7 +191,7 @@ def _number_text(value: float) -> str:
     return str(int(value)) if value.is_integer() else str(value)
 
 
-def _told(entity: Mapping[str, str | None]) -> str:
+def _entity_text(entity: Mapping[str, str | None]) -> str:
     return ", ".join(f"{kind} {name or DEFAULT}" for kind, name in entity.items())
 
 

@@ -226,9 +226,9 @@ def _check_match(part: FilterPart) -> None:
                 "Request specified MATCH_TYPE_EXACT, but set match string to null."
             )
         case 1 | 2 if part.name is not None:
-            told = "DEFAULT" if part.match_type == MATCH_DEFAULT else "SPECIFIED"
+            match_name = "DEFAULT" if part.match_type == MATCH_DEFAULT else "SPECIFIED"
             raise InvalidRequestError(
-                f"Request specified MATCH_TYPE_{told}, but also specified a match string."
+                f"Request specified MATCH_TYPE_{match_name}, but also specified a match string."
             )
         case 0 | 1 | 2:
             pass

@@ -288,10 +288,10 @@ def _shortened(label: str) -> str:
 def _labelled(name: str, label_names: tuple[str, ...], labels: tuple[str, ...]) -> str:
     if not label_names:
         return name
-    told = ",".join(
+    pairs = ",".join(
         f'{label}="{_escaped(value)}"' for label, value in zip(label_names, labels, strict=True)
     )
-    return f"{name}{{{told}}}"
+    return f"{name}{{{pairs}}}"
 
 
 def _escaped(value: str) -> str:

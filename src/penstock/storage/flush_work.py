@@ -61,7 +61,7 @@ def _replace_epochs(
 ) -> None:
     """Write leader epochs aside, sync, rename; their names are synced with the others."""
     written: list[tuple[str, File]] = []
-    with _telling_full():
+    with _reporting_full_disk():
         for job in jobs:
             if job.epochs is not None:
                 path = f"{job.log.directory}/{LEADER_EPOCH_FILE}"
@@ -74,7 +74,7 @@ def _replace_epochs(
 
 
 @contextmanager
-def _telling_full() -> Iterator[None]:
+def _reporting_full_disk() -> Iterator[None]:
     """Distinguish a full disk from a broken one while a small file is written."""
     try:
         yield

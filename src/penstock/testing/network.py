@@ -231,7 +231,7 @@ class _SlowTransport(asyncio.Transport):
             self._unsent.append((self._line_free_at + line.latency_ms / 1_000, piece))
         self._unsent_bytes += len(data)
         self._set_alarm()
-        self._tell_inner()
+        self._pause_or_resume_inner()
 
     def _set_alarm(self) -> None:
         if self._alarm is None and self._unsent:
@@ -251,7 +251,7 @@ class _SlowTransport(asyncio.Transport):
         self._transport.write(piece)
 
     def _after_sending(self) -> None:
-        self._tell_inner()
+        self._pause_or_resume_inner()
         if self._is_closing and not self._unsent:
             self._transport.close()
 
@@ -268,9 +268,9 @@ class _SlowTransport(asyncio.Transport):
     def kernel_is_full(self, *, is_full: bool) -> None:
         """Note that the real transport pauses or resumes writing."""
         self._is_kernel_full = is_full
-        self._tell_inner()
+        self._pause_or_resume_inner()
 
-    def _tell_inner(self) -> None:
+    def _pause_or_resume_inner(self) -> None:
         """Pause or resume the broker's writing, as a transport with one buffer would."""
         low_bytes = self._high_bytes // 4 if self._is_inner_paused else self._high_bytes
         wants_pause = self._is_kernel_full or self._unsent_bytes > low_bytes

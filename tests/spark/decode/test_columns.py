@@ -374,7 +374,7 @@ def test_the_schema_is_what_spark_expects() -> None:
 
 def test_it_tells_once_that_it_is_slow(caplog: pytest.LogCaptureFixture) -> None:
     module = uncompiled_columns()
-    vars(module)["_is_told"] = False
+    vars(module)["_has_warned"] = False
     decoder(module)
     decoder(module)
     assert [one.levelname for one in caplog.records] == ["WARNING"]

@@ -53,5 +53,5 @@ def uncompiled_columns() -> ModuleType:
         ]
     )
     # Its warning has its own test.
-    vars(module)["_is_told"] = True
+    vars(module)["_has_warned"] = True
     return module

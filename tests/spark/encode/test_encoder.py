@@ -355,7 +355,7 @@ def check_batches(batches: list[compiled.EncodedBatch]) -> None:
 
 def test_it_tells_once_that_it_is_slow(caplog: pytest.LogCaptureFixture) -> None:
     module = uncompiled_encoder()
-    vars(module)["_is_told"] = False
+    vars(module)["_has_warned"] = False
     module.BatchEncoder("orders", 1)
     module.BatchEncoder("orders", 1)
     assert [one.levelname for one in caplog.records] == ["WARNING"]

@@ -17,5 +17,5 @@ def uncompiled_encoder() -> ModuleType:
         ]
     )
     # Its warning has its own test.
-    vars(module)["_is_told"] = True
+    vars(module)["_has_warned"] = True
     return module

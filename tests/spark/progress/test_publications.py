@@ -37,7 +37,7 @@ def test_names_of_groups() -> None:
 
 
 def test_a_position_waits_until_its_group_is_known() -> None:
-    untold = source({("orders", 0): 10}, tells_group=False)
+    untold = source({("orders", 0): 10}, reports_group=False)
     publications = Publications(5.0)
     publications.note(progress(untold))
     assert publications.due(0.0) == []
@@ -56,9 +56,9 @@ def test_a_position_waits_until_its_group_is_known() -> None:
 
 def test_a_query_that_ends_before_its_group_is_known_is_forgotten() -> None:
     publications = Publications(5.0)
-    publications.note(progress(source({("orders", 0): 10}, tells_group=False)))
+    publications.note(progress(source({("orders", 0): 10}, reports_group=False)))
     publications.ended("run-1")
-    publications.note(progress(source({("orders", 0): 11}, tells_group=False), run_id="run-2"))
+    publications.note(progress(source({("orders", 0): 11}, reports_group=False), run_id="run-2"))
     assert publications.due(0.0) == []
 
 

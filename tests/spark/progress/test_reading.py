@@ -17,14 +17,14 @@ def test_penstock_source() -> None:
     assert lag_by_topic(found) == {"orders": 6 + 4}
     (one,) = found.sources
     assert one.cluster_id == "7-KINOJzQ2G21QSdn2nDxw"
-    assert (one.group_prefix, one.tells_group) == ("etl", True)
+    assert (one.group_prefix, one.reports_group) == ("etl", True)
 
 
 def test_a_batch_that_spark_repeats_after_a_restart_has_no_ends() -> None:
     found = read_progress(recorded("penstock_source")[3])
     assert positions_of(found)[TopicPartition("orders", 0)] == 50
     assert lag_by_topic(found) == {"orders": None}
-    assert not found.sources[0].tells_group
+    assert not found.sources[0].reports_group
 
 
 def test_kafka_source() -> None:

@@ -92,14 +92,14 @@ def show_budgets(
             Row(("unfinished_bytes",), receiving.pauses),
         ]
 
-    told = "Times a connection was not read from because a budget was spent."
-    metrics.family("reads_paused_total", Family(told, ("reason",), pauses))
+    help_text = "Times a connection was not read from because a budget was spent."
+    metrics.family("reads_paused_total", Family(help_text, ("reason",), pauses))
 
 
 def show_turns(metrics: Registry, turns: TurnBudget) -> None:
     """Register how often requests had to wait for a later turn of the event loop."""
-    told = "Times that requests in memory waited for a later turn of the event loop."
-    metrics.family("turns_put_off_total", Family(told, (), lambda: [Row((), turns.yields)]))
+    help_text = "Times that requests in memory waited for a later turn of the event loop."
+    metrics.family("turns_put_off_total", Family(help_text, (), lambda: [Row((), turns.yields)]))
     metrics.gauge(
         "turns_waiting",
         "Connections whose requests wait for a later turn of the event loop.",

@@ -49,9 +49,9 @@ def unsent_bytes(transport: asyncio.WriteTransport) -> int:
     import termios
 
     try:
-        told = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_COUNT.size))
+        answer = fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(_COUNT.size))
     except (OSError, ValueError):
         # It was closed meanwhile: its descriptor is -1, which is not a valid one.
         return own_bytes
-    (kernel_bytes,) = _COUNT.unpack(told)
+    (kernel_bytes,) = _COUNT.unpack(answer)
     return own_bytes + int(kernel_bytes)

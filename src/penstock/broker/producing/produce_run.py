@@ -223,9 +223,11 @@ class ProduceRun:
             self.appended[partition] = _NOTHING
             check = self._check
             if check is not None and partition in check.errors:
-                told = unverified(data.index, check.errors[partition], self._context.api_version)
-                services.refused_batches.count(told.error_code)
-                return self._note(results, told)
+                response = unverified(
+                    data.index, check.errors[partition], self._context.api_version
+                )
+                services.refused_batches.count(response.error_code)
+                return self._note(results, response)
             batch = self._validated(partition, data, on_loop=True)
             self._append(data, results, partition, batch)
         except PenstockError as problem:

@@ -43,8 +43,8 @@ class RequestMeter:
         "_quota",
         "_quotas",
         "_seconds",
-        "_told_at_ms",
         "_wait_ms",
+        "_wait_set_at_ms",
     )
 
     def __init__(self, quotas: Quotas, client_id: str | None) -> None:
@@ -53,7 +53,7 @@ class RequestMeter:
         self._begun_at = quotas.seconds()
         self._seconds = 0.0
         self._wait_ms = 0
-        self._told_at_ms = 0
+        self._wait_set_at_ms = 0
         self._quota = ""
         self._is_exempt = False
         self._is_settled = False
@@ -109,7 +109,7 @@ class RequestMeter:
         quotas = self._quotas
         # A change may have taken a while since it was known how long to wait for it.
         if self._wait_ms and self._quota == CONTROLLER_MUTATION_RATE:
-            self._wait_ms = max(0, self._wait_ms - (quotas.now_ms() - self._told_at_ms))
+            self._wait_ms = max(0, self._wait_ms - (quotas.now_ms() - self._wait_set_at_ms))
         if not is_exempt:
             self.end()
             wait_ms = quotas.charge_time(self._client_id, self._seconds)
@@ -130,7 +130,7 @@ class RequestMeter:
     def _wait(self, quota: str, wait_ms: int) -> None:
         if wait_ms > self._wait_ms:
             self._wait_ms, self._quota = wait_ms, quota
-            self._told_at_ms = self._quotas.now_ms()
+            self._wait_set_at_ms = self._quotas.now_ms()
 
 
 def _short(client_id: str) -> str:

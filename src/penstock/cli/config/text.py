@@ -65,9 +65,9 @@ def print_topics(topics: Iterable[Mapping[str, object]]) -> None:
     for topic in topics:
         settings = topic["settings"]
         assert isinstance(settings, dict)
-        told = ", ".join(f"{name}={value}" for name, value in settings.items())
+        settings_text = ", ".join(f"{name}={value}" for name, value in settings.items())
         partitions = "default" if topic["partitions"] is None else topic["partitions"]
-        rows.append([topic["name"], partitions, told or None, topic["source"]])
+        rows.append([topic["name"], partitions, settings_text or None, topic["source"]])
     if rows:
         print_table(["topic", "partitions", "settings", "source"], rows)
 

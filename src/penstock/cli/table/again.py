@@ -17,7 +17,7 @@ from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json, print_table
 from penstock.cli.table.spark_options import SparkWish, chosen_session, spark_options
-from penstock.cli.text.pipeline_words import told_of
+from penstock.cli.text.pipeline_words import errors_of_definition
 from penstock.client.records.positions import AT_TIMESTAMP, EARLIEST, LATEST, parse_start
 from penstock.core.errors import InvalidRequestError
 from penstock.core.quantities import count_text, size_text
@@ -77,13 +77,13 @@ def backfill(
         from penstock.spark.tables.run.backfill import backfill as bring
         from penstock.spark.tables.run.backfill import require_possible
 
-    with told_of(file):
+    with errors_of_definition(file):
         loaded = load_pipeline(file)
         with words_blamed():
             require_possible(loaded.definition, *words)
     note("starts Spark")
     with (
-        told_of(file),
+        errors_of_definition(file),
         words_blamed(),
         chosen_session(SparkWish(master, settings, log)) as choice,
         session_of(loaded, choice) as spark,
@@ -177,7 +177,7 @@ def maintain(file: str, as_json: bool) -> int:
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.tables.run.maintenance_now import maintain_now
 
-    with told_of(file):
+    with errors_of_definition(file):
         done = maintain_now(load_pipeline(file).definition)
     if as_json:
         print_json(

@@ -22,7 +22,7 @@ from penstock.cli.table.text import (
     print_status,
     status_document,
 )
-from penstock.cli.text.pipeline_words import told_of
+from penstock.cli.text.pipeline_words import errors_of_definition
 
 
 @click.group(
@@ -104,7 +104,7 @@ def status(file: str, every: bool, as_json: bool) -> None:
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.tables.inspection.status import table_status
 
-    with told_of(file):
+    with errors_of_definition(file):
         found = table_status(load_pipeline(file).definition)
     if found.problem:
         note(f"the ends of the topics are not known: {found.problem}")

@@ -8,7 +8,7 @@ from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
 from penstock.cli.table.spark_options import SparkWish, chosen_session, spark_options
 from penstock.cli.table.text import bad_record_document, print_bad_record, print_bad_records
-from penstock.cli.text.pipeline_words import told_of
+from penstock.cli.text.pipeline_words import errors_of_definition
 from penstock.core.quantities import count_text
 
 _ERROR_CLASSES = (
@@ -60,7 +60,7 @@ def list_(
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.tables.inspection.bad_records import BadRecordFilter, list_bad_records
 
-    with told_of(file):
+    with errors_of_definition(file):
         definition = load_pipeline(file).definition
         found = list_bad_records(
             definition, BadRecordFilter(error_class, topic, partition), limit=limit
@@ -91,7 +91,7 @@ def show(file: str, topic: str, partition: int, offset: int, as_json: bool) -> N
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.tables.inspection.bad_records import show_bad_record
 
-    with told_of(file):
+    with errors_of_definition(file):
         found = show_bad_record(load_pipeline(file).definition, topic, partition, offset)
     if as_json:
         print_json([bad_record_document(one, is_whole=True) for one in found])
@@ -147,12 +147,12 @@ def replay(
         from penstock.spark.tables.run.replay import RejectFilter, require_possible
         from penstock.spark.tables.run.replay import replay as put_in
 
-    with told_of(file):
+    with errors_of_definition(file):
         loaded = load_pipeline(file)
         require_possible(loaded.definition)
     where = RejectFilter(error_class, topic, partition, from_offset, to_offset)
     with (
-        told_of(file),
+        errors_of_definition(file),
         chosen_session(SparkWish(master, settings, log)) as choice,
         session_of(loaded, choice) as spark,
     ):

@@ -6,7 +6,7 @@ from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.extras import extras_named
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import print_json
-from penstock.cli.text.pipeline_words import told_of
+from penstock.cli.text.pipeline_words import errors_of_definition
 
 
 @click.command(
@@ -31,7 +31,7 @@ def forget(file: str, name: str | None, yes: bool, as_json: bool) -> None:
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.tables.run.forgetting import forget_pipeline
 
-    with told_of(file):
+    with errors_of_definition(file):
         definition = load_pipeline(file).definition
         chosen = name or definition.pipeline.name
         confirm(f"Let {definition.table.name} forget which offsets of {chosen} it has?", yes=yes)

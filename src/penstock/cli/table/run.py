@@ -23,7 +23,7 @@ from penstock.cli.options import examples, json_option
 from penstock.cli.output import note, print_json
 from penstock.cli.table.spark_options import SparkWish, chosen_session, spark_options
 from penstock.cli.table.view import shown
-from penstock.cli.text.pipeline_words import told_of
+from penstock.cli.text.pipeline_words import errors_of_definition
 from penstock.core.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class StopSignals:
         self.stop = Event()
         self.was_interrupted = False
         """Whether the work was interrupted before the pipeline ran."""
-        self._told: Callable[[], None] | None = None
+        self._on_stop: Callable[[], None] | None = None
         self._before: dict[int, Any] = {}
 
     def arm(self) -> None:
@@ -52,10 +52,10 @@ class StopSignals:
             before = signal.signal(number, self._on_signal)
             self._before.setdefault(number, before)
 
-    def runs(self, told: Callable[[], None]) -> None:
-        """Let later signals wait for the pipeline to stop; the handler calls `told`."""
+    def runs(self, on_stop: Callable[[], None]) -> None:
+        """Let later signals wait for the pipeline to stop; the handler calls `on_stop`."""
         self.arm()
-        self._told = told
+        self._on_stop = on_stop
 
     def __enter__(self) -> Self:
         self.arm()
@@ -77,9 +77,9 @@ class StopSignals:
         if self.stop.is_set():
             os._exit(exits.INTERRUPTED)
         self.stop.set()
-        if self._told is None:
+        if self._on_stop is None:
             raise KeyboardInterrupt
-        self._told()
+        self._on_stop()
 
 
 @click.command(
@@ -121,7 +121,7 @@ def run(
             from penstock.spark.tables.definition.model import WriteMode
             from penstock.spark.tables.inspection.run_view import RunView
 
-        with told_of(file):
+        with errors_of_definition(file):
             loaded = load_pipeline(file)
         table = loaded.definition.table
         view = RunView(
@@ -131,7 +131,7 @@ def run(
             row_word="change" if table.mode is WriteMode.UPSERT else "row",
             began_ms=SystemClock().now_ms(),
         )
-        with told_of(file):
+        with errors_of_definition(file):
             _bring(loaded, SparkWish(master, settings, log), view, signals, once=once)
     if signals.was_interrupted:
         note("stopped while it was starting; nothing was committed")

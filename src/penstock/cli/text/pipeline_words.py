@@ -16,7 +16,7 @@ class PipelineBrokerError(BrokerUnreachableError):
 
 
 @contextmanager
-def told_of(file: str) -> Iterator[None]:
+def errors_of_definition(file: str) -> Iterator[None]:
     """Add this file and its keys to errors inside the block."""
     try:
         yield
@@ -27,9 +27,9 @@ def told_of(file: str) -> Iterator[None]:
     except PenstockError as error:
         from penstock.spark.tables.definition.errors import DefinitionError, as_written
 
-        told = as_written(error, file)
-        if isinstance(told, DefinitionError):
-            raise ConfigError(str(told)) from error
-        if told is error:
+        reported = as_written(error, file)
+        if isinstance(reported, DefinitionError):
+            raise ConfigError(str(reported)) from error
+        if reported is error:
             raise
-        raise told from error
+        raise reported from error

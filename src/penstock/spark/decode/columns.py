@@ -77,7 +77,7 @@ class BatchDecoder:
         bytes_max: int = BYTES_MAX_DEFAULT,
         decompressed_bytes_max: int = DECOMPRESSED_BATCH_BYTES_MAX,
     ) -> None:
-        _tell_if_slow()
+        _warn_if_slow()
         self._topic = topic
         self._partition = partition
         self._schema = spark_schema(include_headers=include_headers)
@@ -158,14 +158,14 @@ class BatchDecoder:
         )
 
 
-_is_told = False
+_has_warned = False
 
 
-def _tell_if_slow() -> None:
+def _warn_if_slow() -> None:
     """Log once in a process if the kernel is not compiled."""
-    global _is_told
-    if not kernel.COMPILED and not _is_told:
-        _is_told = True
+    global _has_warned
+    if not kernel.COMPILED and not _has_warned:
+        _has_warned = True
         logger.warning(
             "penstock reads records without its compiled kernel, many times slower. Install a C "
             "compiler and reinstall penstock, or set PENSTOCK_COMPILE=1 if it was switched off."

@@ -72,7 +72,7 @@ class BatchEncoder:
 
         Tasks with different first partitions spread their rows over the partitions.
         """
-        _tell_if_slow()
+        _warn_if_slow()
         self._topic = topic
         self._codec = codec
         self._producer_id = producer_id
@@ -182,14 +182,14 @@ def digest_of_columns(*, value: pa.Array, key: pa.Array | None = None) -> int:
     return digest
 
 
-_is_told = False
+_has_warned = False
 
 
-def _tell_if_slow() -> None:
+def _warn_if_slow() -> None:
     """Log once in a process if the kernel is not compiled."""
-    global _is_told
-    if not kernel.COMPILED and not _is_told:
-        _is_told = True
+    global _has_warned
+    if not kernel.COMPILED and not _has_warned:
+        _has_warned = True
         logger.warning(
             "penstock writes records without its compiled kernel, many times slower. Install a C "
             "compiler and reinstall penstock, or set PENSTOCK_COMPILE=1 if it was switched off."

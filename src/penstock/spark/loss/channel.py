@@ -89,7 +89,7 @@ def open_loss_channel(towards: Iterable[Address]) -> LossChannel | None:
         return None
 
 
-def tell_driver(to: LossAddress, report: LossReport) -> None:
+def report_to_driver(to: LossAddress, report: LossReport) -> None:
     """Send a report; log a warning if the driver is unreachable."""
     try:
         with socket.create_connection((to.host, to.port), SEND_SECONDS_MAX) as connection:

@@ -21,7 +21,7 @@ class LossCounter:
         self.partitions = 0
         """How often a partition had a loss."""
 
-    def tell(self, losses: Sequence[Loss]) -> None:
+    def report(self, losses: Sequence[Loss]) -> None:
         """Raise or log these losses, if there are any."""
         if not losses:
             return

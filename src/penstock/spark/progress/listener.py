@@ -64,10 +64,10 @@ class ProgressListener(StreamingQueryListener):
         self._display = Display(sys.stderr if stream is None else stream)
         self._board = Board(0.0 if self._display.is_terminal else line_seconds)
         self._publisher: Publisher | None = None
-        self._untold_runs: set[str] = set()
+        self._unreported_runs: set[str] = set()
         """Started runs whose end Spark has not reported yet."""
         # Queries start in their own threads, and report progress in another one.
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         if bootstrap_servers is not None:
             self._publisher = Publisher(
                 Publications(publish_seconds, group_id_prefix),
@@ -80,18 +80,18 @@ class ProgressListener(StreamingQueryListener):
     def close(self, timeout_seconds: float = CLOSE_SECONDS_MAX) -> None:
         """Publish the last positions, within the timeout. The end of the program also does this."""
         if self._publisher is not None:
-            self._wait_until_told(timeout_seconds)
+            self._wait_for_reports(timeout_seconds)
             self._publisher.close(timeout_seconds)
             atexit.unregister(self.close)
 
-    def _wait_until_told(self, timeout_seconds: float) -> None:
+    def _wait_for_reports(self, timeout_seconds: float) -> None:
         """Wait for Spark's reports of the last batch and the end: they follow a query's end."""
         active = active_runs(self.spark)
         if active is None:
             return
-        with self._told:
-            ended = self._untold_runs - active
-            self._told.wait_for(lambda: not self._untold_runs & ended, timeout_seconds)
+        with self._changed:
+            ended = self._unreported_runs - active
+            self._changed.wait_for(lambda: not self._unreported_runs & ended, timeout_seconds)
 
     def __enter__(self) -> Self:
         return self
@@ -106,15 +106,15 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Handle Spark's event: a query starts, and waits for this method to return."""
-        with self._told:
+        with self._changed:
             self._board.started(str(event.id), str(event.runId), event.name)
-            self._untold_runs.add(str(event.runId))
+            self._unreported_runs.add(str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Handle Spark's event: a micro-batch has ended."""
         # The event's JSON text has the offsets as JSON; its fields have them as Java's text.
         progress = read_progress(json.loads(event.progress.json))
-        with self._told:
+        with self._changed:
             line = self._board.progressed(progress, self._clock.monotonic())
         self._show(line)
         if self._publisher is not None:
@@ -122,20 +122,20 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Handle Spark's event: a query has no data to read."""
-        with self._told:
+        with self._changed:
             line = self._board.idle(str(event.runId), self._clock.monotonic())
         self._show(line)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Handle Spark's event: a query stopped or failed."""
-        with self._told:
+        with self._changed:
             line = self._board.ended(str(event.id), str(event.runId), event.exception)
         self._show(line)
         if self._publisher is not None:
             self._publisher.ended(str(event.runId))
-        with self._told:
-            self._untold_runs.discard(str(event.runId))
-            self._told.notify_all()
+        with self._changed:
+            self._unreported_runs.discard(str(event.runId))
+            self._changed.notify_all()
 
     def _show(self, line: Line | None) -> None:
         if line is not None:

@@ -144,7 +144,7 @@ def group_id_of(progress: QueryProgress, group_prefix: str | None = None) -> str
     Return None if a source has to report the group and has not reported it.
     """
     if group_prefix is None:
-        if not all(source.tells_group for source in progress.sources):
+        if not all(source.reports_group for source in progress.sources):
             return None
         for source in progress.sources:
             if source.group_id:

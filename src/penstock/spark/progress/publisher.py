@@ -45,17 +45,17 @@ class Publisher:
         self,
         publications: Publications,
         open_committer: Callable[[], Committer],
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         clock: Clock | None = None,
     ) -> None:
         """Create the publisher; its thread calls `open_committer`, and again after a failure."""
         self._publications = publications
         self._open_committer = open_committer
-        self._tell = tell
+        self._report = report
         self._clock: Clock = clock or SystemClock()
         self._committer: Committer | None = None
         self._has_failed = False
-        self._strangers_told: set[str] = set()
+        self._reported_strangers: set[str] = set()
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
@@ -131,7 +131,7 @@ class Publisher:
             if self._committer is None:
                 self._committer = self._open_committer()
             cluster_id = self._committer.cluster_id()
-            self._tell_strangers(publication, cluster_id)
+            self._report_strangers(publication, cluster_id)
             offsets = positions_of(publication.progress, cluster_id)
             if offsets:
                 self._committer.commit(publication.group_id, offsets)
@@ -139,25 +139,25 @@ class Publisher:
             self._drop_committer()
             if not self._has_failed:
                 self._has_failed = True
-                self._tell(
+                self._report(
                     f"penstock: the progress of group {publication.group_id} could not be "
                     f"published: {error} The query goes on; publishing is tried again."
                 )
             return False
         if self._has_failed:
             self._has_failed = False
-            self._tell("penstock: progress is published again.")
+            self._report("penstock: progress is published again.")
         return True
 
-    def _tell_strangers(self, publication: Publication, cluster_id: str | None) -> None:
+    def _report_strangers(self, publication: Publication, cluster_id: str | None) -> None:
         """Report sources of another cluster than the publisher's, once each."""
         for source in publication.progress.sources:
             stranger = source.cluster_id
             if stranger in {None, cluster_id} or cluster_id is None:
                 continue
-            if stranger not in self._strangers_told:
-                self._strangers_told.add(stranger or "")
-                self._tell(
+            if stranger not in self._reported_strangers:
+                self._reported_strangers.add(stranger or "")
+                self._report(
                     f"penstock: {publication.group_id} reads from cluster {stranger}, and progress "
                     f"is published to cluster {cluster_id}: its lag is not published. Give the "
                     "listener the bootstrap servers that the query reads from."

@@ -35,7 +35,7 @@ class TopicSource:
     """The group for the position, if the source's options name one."""
     group_prefix: str | None = None
     """The prefix of the group's name, if the source's options name one."""
-    tells_group: bool = True
+    reports_group: bool = True
     """False: the source was not queried this time, for example in a batch repeated after a
     restart."""
     skipped_offset_count: int = 0
@@ -119,7 +119,7 @@ def _read_source(source: object) -> TopicSource | None:
         cluster_id=position.cluster_id,
         group_id=_text(_field(latest, "group", "id")),
         group_prefix=_text(_field(latest, "group", "prefix")),
-        tells_group=is_kafka or last is not None,
+        reports_group=is_kafka or last is not None,
         skipped_offset_count=_whole(_field(latest, "skipped", "records")),
         skipped_partition_count=_whole(_field(latest, "skipped", "partitions")),
     )

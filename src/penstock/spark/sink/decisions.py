@@ -53,7 +53,7 @@ from penstock.spark.sink.steps import (
     Step,
     Sweep,
     TakeOwnership,
-    Tell,
+    Warn,
     WriteDecision,
     WriteDone,
     WrittenBatch,
@@ -120,7 +120,7 @@ def _take_over(batch: WrittenBatch) -> Generator[Step, Any, Ledger]:
     ledger = yield ReadLedger()
     _refuse_stranger(ledger, batch)
     if ledger.decision is None and batch.batch_id > 0:
-        yield Tell(_undecided(batch.batch_id))
+        yield Warn(_undecided(batch.batch_id))
     return ledger
 
 
@@ -146,7 +146,7 @@ def _finish(decision: Decision, batch: WrittenBatch) -> Generator[Step, Any, Led
         # Spark has continued since. This is the remedy for a batch that was lost in part, but
         # neither the log nor the cluster proves that the user applied it. So log a warning and
         # raise no error.
-        yield Tell(_overtaken(decision, batch, len(committed), lost))
+        yield Warn(_overtaken(decision, batch, len(committed), lost))
         return Ledger(decision, is_done=True)
     unknown = sorted(name for name, what in outcomes.items() if what is CommitOutcome.UNKNOWN)
     if unknown:
@@ -245,7 +245,7 @@ def _sweep(ledger: Ledger, run: str, run_prefix: str, sweep: Sweep) -> Generator
         if leftover:
             yield Fence(tuple(leftover[:FENCED_AT_ONCE_MAX]))
     except PenstockError as error:
-        yield Tell(
+        yield Warn(
             f"transactions that died tasks left open could not be aborted: {error}. The "
             "micro-batch is not concerned. A later one tries again; until then, or until "
             "kafka.transaction.timeout.ms is over, readers of committed records may wait for them."

@@ -110,7 +110,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class Warn:
     """Log a warning for the user of the query."""
 
     warning: str
@@ -126,7 +126,7 @@ Step = (
     | WriteDone
     | ListOpen
     | Fence
-    | Tell
+    | Warn
 )
 """The steps; a failed step raises its error at its `yield`."""
 

@@ -183,7 +183,7 @@ class SinkDriver:
                 return self._log.write_done(decision)
             case sink_steps.LookAt(transactions, age_ms_max):
                 return self._look_at(transactions, age_ms_max)
-            case sink_steps.Tell(warning):
+            case sink_steps.Warn(warning):
                 return LOGGER.warning("%s", warning)
             case _:
                 return self._end(step)

@@ -153,7 +153,7 @@ def _task_identity() -> TaskIdentity:
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
     """Return the tasks' results; failed tasks have none, and at-least-once tasks need none."""
-    told = [one.result for one in messages if isinstance(one, CommitMessage)]
-    results = [one for one in told if one is not None]
+    reported = [one.result for one in messages if isinstance(one, CommitMessage)]
+    results = [one for one in reported if one is not None]
     assert len({one.identity for one in results}) <= 1, "tasks of two runs in one batch"
     return results

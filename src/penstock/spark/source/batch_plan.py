@@ -30,7 +30,7 @@ def plan_batch(lookups: Lookups, options: SourceOptions, losses: LossCounter) ->
     ranges = [OffsetRange(at, start.offset, ends[at].offset) for at, start in starts.items()]
     present = [one.at for one in ranges if one.at in latest.positions]
     kept, found = readable(ranges, latest, latest, lookups.earliest(present))
-    losses.tell(found)
+    losses.report(found)
     sizes = lookups.record_bytes({at: latest.positions[at].offset for at in present})
     return [
         ReadTask(one, assignment.topic_ids.get(one.at.topic), latest.positions[one.at].leader_epoch)

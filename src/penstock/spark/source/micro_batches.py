@@ -97,7 +97,7 @@ class MicroBatches:
         losses = data_loss.changes(start, latest, epoch_ends)
         earliest = self._lookups.earliest(data_loss.needs_earliest(start, latest, losses))
         losses += data_loss.late_starts(start, earliest, losses)
-        self._losses.tell(losses)
+        self._losses.report(losses)
         begins = data_loss.begins(start, latest, losses, epoch_ends, earliest)
         ends = {at: max(end.offset, begins[at]) for at, end in latest.positions.items()}
         # Record the loss now; otherwise every trigger would report it again.
@@ -205,13 +205,13 @@ class MicroBatches:
         """Return the readable parts of these ranges; report the rest as lost."""
         present = [one.at for one in ranges if one.at in latest.positions]
         kept, losses = data_loss.readable(ranges, end, latest, self._lookups.earliest(present))
-        self._losses.tell(losses)
+        self._losses.report(losses)
         return kept
 
     def _hear_tasks(self) -> None:
         """Report the tasks' losses on the driver, too: the tasks' logs are on the executors."""
         if self._channel is not None:
-            self._losses.tell(self._channel.heard())
+            self._losses.report(self._channel.heard())
 
     def _ends_for(self, start: StreamOffset) -> StreamOffset:
         """Return the ends for the comparison and for the batch."""

@@ -21,7 +21,7 @@ from penstock.client.records.range_reader import RangeGoneError, RangeReader, To
 from penstock.client.transport.options import ClientOptions
 from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.spark.decode.columns import BatchDecoder
-from penstock.spark.loss.channel import tell_driver
+from penstock.spark.loss.channel import report_to_driver
 from penstock.spark.loss.data_loss import Loss, LossKind
 from penstock.spark.loss.losses import LossCounter
 from penstock.spark.loss.reports import LossReport
@@ -73,10 +73,10 @@ def read_range(
         yield from piece.rows()
         if piece.loss is None:
             return
-        losses.tell([piece.loss])
+        losses.report([piece.loss])
         report = piece.report(piece.loss)
         if task.losses_to is not None:
-            tell_driver(task.losses_to, report)
+            report_to_driver(task.losses_to, report)
         if on_loss is not None and report.lost.size > 0:
             on_loss(report.lost)
         rest = OffsetRange(rest.at, piece.goes_on_at, rest.until_offset)

@@ -76,11 +76,11 @@ class DiskWatch:
         before = guard.state
         state = guard.sample(space)
         if state is not before:
-            _tell(path, guard)
+            _log_state(path, guard)
         return state
 
 
-def _tell(path: str, guard: DiskGuard) -> None:
+def _log_state(path: str, guard: DiskGuard) -> None:
     free, marks = guard.space.free_bytes // MEBIBYTE, guard.marks
     if guard.state is DiskState.FULL:
         logger.error(

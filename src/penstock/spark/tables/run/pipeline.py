@@ -171,7 +171,7 @@ class RunningPipeline:
             reading = self._reading
             self._left = batches_now(reading.lookups, reading.options, self._initial)
             return
-        self._tell_source()
+        self._write_batch_plan()
         stream = (
             self._spark.readStream.format(register(self._spark))
             .options(**self._definition.source_options())
@@ -301,7 +301,7 @@ class RunningPipeline:
             report = self._writer.written(ranges, reports)
         written = monotonic()
         brought = self._driver.bring(report)
-        self._tell_source()
+        self._write_batch_plan()
         self._observer.batch_done(
             self._done(batch_id, brought or report, started, written, was_there=brought is None)
         )
@@ -381,7 +381,7 @@ class RunningPipeline:
             raise starting.error()
         return starting
 
-    def _tell_source(self) -> None:
+    def _write_batch_plan(self) -> None:
         plan = None if self._is_staged else pack_plan(self._plans.task)
         self._file.write(BatchPlan(plan, self._initial, self._held()))
 
