@@ -9,6 +9,7 @@ deleted. Nothing is written when a name has another form.
 import argparse
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Final
 
@@ -59,7 +60,7 @@ def section(version: str, date: str, fragments: dict[str, str]) -> str:
 
 
 def _item(text: str) -> str:
-    return "- " + text.strip().replace("\n", "\n  ")
+    return "- " + textwrap.indent(text.strip(), "  ").lstrip()
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 CLIENT_NAME: Final = "penstock"
-CLIENT_VERSION: Final = "0.1.0"
+CLIENT_VERSION: Final = "0.2.0"
 
 Versions = Mapping[int, tuple[int, int]]
 """The lowest and highest version of each API."""
