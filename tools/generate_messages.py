@@ -215,6 +215,10 @@ def version_text(versions: set[int], of: set[int]) -> str:
     return f"Version {low}" if low == high else f"Versions {low}-{high}"
 
 
+SECRET_FIELDS = frozenset({"auth_bytes", "salted_password", "hmac"})
+"""Fields that no `repr` shows: passwords, tokens and keys derived from them."""
+
+
 def docstring(text: str, indent: str) -> str:
     """Return a docstring with quotes and backslashes escaped."""
     escaped = text.replace("\\", "\\\\").replace('"""', "'''")
@@ -229,6 +233,9 @@ def field_lines(
     """Return the source of one field."""
     default = field_default(united, struct, names)
     line = f"    {name}: {field_type(united, names)}"
+    if name in SECRET_FIELDS:
+        assert default is None, "a secret has no default"
+        line += " = field(repr=False)"
     if default is not None:
         line += f" = {default}"
     assert len(line) <= LINE_WIDTH, f"the formatter would break {line}"
@@ -276,6 +283,8 @@ def module_source(api_name: str, messages: list[UnionMessage]) -> str:
     head += ["The union of all versions; how each version is written is NOT known here.", '"""', ""]
     if "uuid." in source:
         head += ["import uuid"]
+    if " = field(" in source:
+        head += ["from dataclasses import field"]
     head += ["from typing import ClassVar", ""]
     if "ApiKey" in source:
         head += ["from penstock.protocol.api_keys import ApiKey"]

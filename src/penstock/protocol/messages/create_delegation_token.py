@@ -3,6 +3,7 @@
 The union of all versions; how each version is written is NOT known here.
 """
 
+from dataclasses import field
 from typing import ClassVar
 
 from penstock.protocol.api_keys import ApiKey
@@ -64,7 +65,7 @@ class CreateDelegationTokenResponse:
     """The maximum lifetime of this token. All versions."""
     token_id: str
     """The token UUID. All versions."""
-    hmac: bytes
+    hmac: bytes = field(repr=False)
     """HMAC of the delegation token. All versions."""
     throttle_time_ms: int = 0
     """The duration in milliseconds for which the request was throttled due to a quota violation, or zero if the request did not violate any quota. All versions."""

@@ -3,6 +3,7 @@
 The union of all versions; how each version is written is NOT known here.
 """
 
+from dataclasses import field
 from typing import ClassVar
 
 from penstock.protocol.api_keys import ApiKey
@@ -62,7 +63,7 @@ class DescribedDelegationToken:
     """The token maximum timestamp length in milliseconds. All versions."""
     token_id: str
     """The token ID. All versions."""
-    hmac: bytes
+    hmac: bytes = field(repr=False)
     """The token HMAC. All versions."""
     renewers: tuple[DescribedDelegationTokenRenewer, ...]
     """Those who are able to renew this token before it expires. All versions."""

@@ -3,6 +3,7 @@
 The union of all versions; how each version is written is NOT known here.
 """
 
+from dataclasses import field
 from typing import ClassVar
 
 from penstock.protocol.api_keys import ApiKey
@@ -18,7 +19,7 @@ class ExpireDelegationTokenRequest:
     VERSIONS: ClassVar[tuple[int, int]] = (1, 2)
     FLEXIBLE_SINCE: ClassVar[int | None] = 2
 
-    hmac: bytes
+    hmac: bytes = field(repr=False)
     """The HMAC of the delegation token to be expired. All versions."""
     expiry_time_period_ms: int
     """The expiry time period in milliseconds. All versions."""

@@ -3,6 +3,7 @@
 The union of all versions; how each version is written is NOT known here.
 """
 
+from dataclasses import field
 from typing import ClassVar
 
 from penstock.protocol.api_keys import ApiKey
@@ -18,7 +19,7 @@ class SaslAuthenticateRequest:
     VERSIONS: ClassVar[tuple[int, int]] = (0, 2)
     FLEXIBLE_SINCE: ClassVar[int | None] = 2
 
-    auth_bytes: bytes
+    auth_bytes: bytes = field(repr=False)
     """The SASL authentication bytes from the client, as defined by the SASL mechanism. All versions."""
 
 
@@ -34,7 +35,7 @@ class SaslAuthenticateResponse:
     """The error code, or 0 if there was no error. All versions."""
     error_message: str | None = None
     """The error message, or null if there was no error. All versions."""
-    auth_bytes: bytes
+    auth_bytes: bytes = field(repr=False)
     """The SASL authentication bytes from the server, as defined by the SASL mechanism. All versions."""
     session_lifetime_ms: int = 0
     """Number of milliseconds after which only re-authentication over the existing connection to create a new session can occur. Versions 1-2, ignorable elsewhere."""
