@@ -316,6 +316,14 @@ class AdminUnreachableError(BrokerUnreachableError):
     """The admin port of a broker does not answer."""
 
 
+class AuthenticationError(ClientError):
+    """The login at a broker failed: refused, or the broker could not prove its identity."""
+
+
+class TlsHandshakeError(ClientError):
+    """A TLS connection was refused by a side: certificate, host name or protocol version."""
+
+
 class AnswerLostError(ClientError):
     """A request was sent and its answer was lost: it may or may not have been carried out."""
 
