@@ -5,9 +5,15 @@ import pickle
 import pytest
 
 from penstock.client.opening import open_cluster
+from penstock.client.security.options import SECURITY_SETTINGS, SaslOptions, Security, TlsOptions
 from penstock.client.transport.addresses import Address
-from penstock.client.transport.options import ClientOptions, parse_client_options
+from penstock.client.transport.options import (
+    CLIENT_SETTINGS,
+    ClientOptions,
+    parse_client_options,
+)
 from penstock.core.errors import BrokerUnreachableError, ConfigError
+from penstock.security.secret import Secret
 
 SERVERS = {"bootstrap.servers": "one:9092, two"}
 
@@ -29,7 +35,23 @@ def test_every_setting_is_taken() -> None:
     options = parse_client_options({**SERVERS, **given})
     assert options.client_id == "spark"
     assert (options.request_timeout_ms, options.retry_timeout_ms) == (1_500, 2_500)
-    assert options.security_protocol == "PLAINTEXT"
+    assert options.security == Security()
+    assert {*SERVERS, *given, *SECURITY_SETTINGS} == CLIENT_SETTINGS
+
+
+def test_security_settings_are_taken() -> None:
+    given = {
+        "security.protocol": "sasl_ssl",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "user",
+        "sasl.password": "canary",
+    }
+    options = parse_client_options({**SERVERS, **given})
+    login = SaslOptions("PLAIN", "user", Secret("canary"))
+    assert options.security == Security("SASL_SSL", TlsOptions(), login)
+    assert b"canary" not in pickle.dumps(options)
+    assert pickle.loads(pickle.dumps(options)) != options
+    assert pickle.loads(pickle.dumps(options.for_task())) == options
 
 
 def test_a_call_has_time_for_one_request_at_least() -> None:
@@ -53,11 +75,12 @@ def test_settings_of_others_are_not_looked_at() -> None:
         ("default.api.timeout.ms", "3600001", "kafka.default.api.timeout.ms=3600001"),
         ("default.api.timeout.ms", "-5", "whole number"),
         ("client.id", "x" * 32_768, "kafka.client.id is longer than 32767 bytes"),
-        ("security.protocol", "SASL_SSL", "kafka.security.protocol=SASL_SSL: only PLAINTEXT"),
-        ("security.protocol", "SSL", "address of a PLAINTEXT listener"),
-        ("ssl.truststore.location", "/a", "kafka.ssl.truststore.location: TLS is not built yet"),
-        ("sasl.mechanism", "PLAIN", "kafka.sasl.mechanism: SASL is not built yet"),
-        ("sasl.jaas.config", "secret", "Leave it out"),
+        ("security.protocol", "SASL_SSL", "kafka.sasl.mechanism is missing"),
+        ("security.protocol", "TLS", "kafka.security.protocol=TLS is unknown"),
+        ("ssl.truststore.location", "/a", "kafka.ssl.truststore.location needs TLS"),
+        ("sasl.mechanism", "PLAIN", "kafka.sasl.mechanism needs SASL"),
+        ("sasl.jaas.config", "secret", "or remove the setting"),
+        ("ssl.unknown", "secret", "kafka.ssl.unknown is unknown or not supported"),
     ],
 )
 def test_what_is_wrong_is_named(name: str, value: str, told: str) -> None:

@@ -16,7 +16,10 @@ def open_cluster(options: ClientOptions, *, repeats_first_contact: bool = True) 
 
     def open_connection(address: Address) -> BlockingConnection:
         return connect(
-            address, timeout_seconds=request_timeout_seconds, client_id=options.client_id
+            address,
+            timeout_seconds=request_timeout_seconds,
+            client_id=options.client_id,
+            security=options.security,
         )
 
     return Cluster(

@@ -14,16 +14,24 @@ either error the connection is unusable; the owner closes it.
 Nothing is read while a request is written. So a caller that sends large requests must not have
 large answers in flight on the same connection: both sides would wait for each other until the
 timeout.
+
+With TLS the same holds: a request is executed only when its last TLS record arrived whole, and a
+failed write did not complete that record. A connection with a login authenticates again before
+its session ends, between two requests, after the answers of all earlier ones.
 """
 
 import os
 import socket
 from collections import deque
+from collections.abc import Iterable
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+from penstock.client.security.mechanisms import forget_credential, new_exchange
+from penstock.client.security.options import NO_SECURITY, Security
 from penstock.client.transport.addresses import Address
 from penstock.client.transport.call import Call, Ticket
+from penstock.client.transport.login import closed_early, log_in, login_failure, renewal_at
 from penstock.client.transport.strangers import not_a_broker
 from penstock.client.transport.versions import (
     ASK_VERSIONS,
@@ -35,7 +43,13 @@ from penstock.client.transport.versions import (
     served_versions,
 )
 from penstock.core.clock import Clock, SystemClock
-from penstock.core.errors import AnswerLostError, BrokerUnreachableError, PenstockError
+from penstock.core.errors import (
+    AnswerLostError,
+    AuthenticationError,
+    BrokerUnreachableError,
+    ClientError,
+    PenstockError,
+)
 from penstock.protocol.codec import Message
 from penstock.protocol.connection import ClientConnection, Response
 from penstock.protocol.encoder_source import Buffer
@@ -59,30 +73,89 @@ BUFFERS_PER_WRITE_MAX: Final = 512
 Result = TypeVar("Result")
 
 
+class Stream(Protocol):
+    """A connected socket, plain or with TLS."""
+
+    def settimeout(self, seconds: float, /) -> None:
+        """Set the time limit of the next calls; 0: they do not wait."""
+        ...
+
+    def sendmsg(self, buffers: Iterable[Buffer], /) -> int:
+        """Send the first bytes of these buffers; return their number."""
+        ...
+
+    def recv_into(self, buffer: memoryview, /) -> int:
+        """Read bytes; return their number, 0 at the end of the stream."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the descriptor for `select`."""
+        ...
+
+    def close(self) -> None:
+        """Close the socket."""
+        ...
+
+
 def connect(
     address: Address,
     *,
     timeout_seconds: float,
     client_id: str = CLIENT_NAME,
+    security: Security = NO_SECURITY,
     clock: Clock | None = None,
 ) -> "BlockingConnection":
-    """Open a connection and request versions; raise `BrokerUnreachableError` if it fails."""
-    try:
-        opened = socket.create_connection(address, min(timeout_seconds, CONNECT_SECONDS_MAX))
-    except (OSError, UnicodeError) as error:
-        raise BrokerUnreachableError(
-            f"cannot reach a broker at {address}: {reason(error)}."
-        ) from error
-    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    """Open a connection, request versions and log in; raise `BrokerUnreachableError` if it fails.
+
+    A refused login raises `AuthenticationError`, a refused certificate `TlsHandshakeError`.
+    """
+    opened = _open_socket(address, min(timeout_seconds, CONNECT_SECONDS_MAX), security)
     connection = BlockingConnection(
-        opened, address, timeout_seconds=timeout_seconds, client_id=client_id, clock=clock
+        opened,
+        address,
+        timeout_seconds=timeout_seconds,
+        client_id=client_id,
+        security=security,
+        clock=clock,
     )
     try:
         connection.negotiate()
     except PenstockError as error:
         connection.close()
-        raise not_a_broker(address, error) from error
+        raise negotiation_failure(address, security, error) from error
+    if security.uses_sasl:
+        try:
+            connection.authenticate()
+        except PenstockError as error:
+            connection.close()
+            raise login_failure(address, error) from error
     return connection
+
+
+def _open_socket(address: Address, timeout_seconds: float, security: Security) -> Stream:
+    try:
+        opened = socket.create_connection(address, timeout_seconds)
+    except (OSError, UnicodeError) as error:
+        raise BrokerUnreachableError(
+            f"cannot reach a broker at {address}: {reason(error)}."
+        ) from error
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if security.tls is None:
+        return opened
+    from penstock.client.transport.tls_socket import secure  # keeps the start of commands fast
+
+    return secure(opened, address, security.tls)
+
+
+def negotiation_failure(address: Address, security: Security, error: PenstockError) -> ClientError:
+    """Return the error of a connection whose first exchange failed."""
+    if security.tls is not None:
+        from penstock.client.transport.tls_socket import late_failure
+
+        failure = late_failure(address, error)
+        if failure is not None:
+            return failure
+    return not_a_broker(address, error)
 
 
 class BlockingConnection:
@@ -90,14 +163,20 @@ class BlockingConnection:
 
     def __init__(
         self,
-        opened: socket.socket,
+        opened: Stream,
         address: Address,
         *,
         timeout_seconds: float,
         client_id: str = CLIENT_NAME,
+        security: Security = NO_SECURITY,
         clock: Clock | None = None,
     ) -> None:
         self._socket = opened
+        self._security = security
+        self._is_fresh = True
+        """No request except the one for versions was answered yet."""
+        self._renew_at_seconds: float | None = None
+        """Time to authenticate again; None: the session has no end."""
         self._address = address
         self._timeout_seconds = timeout_seconds
         self._clock: Clock = clock or SystemClock()
@@ -120,12 +199,29 @@ class BlockingConnection:
             answer = self.receive(self._send(ask_versions(lower), lower))
         self._versions = served_versions(answer)
 
+    def authenticate(self) -> None:
+        """Log in, for the first time or again; raise `AuthenticationError` if it is refused."""
+        begun = self._clock.monotonic()
+        calls = log_in(new_exchange(self._security), self._address)
+        try:
+            call = next(calls)
+            while True:
+                version = choose_version(call, self._versions, self._address)
+                call = calls.send(self.receive(self._send(call, version)))
+        except StopIteration as finished:
+            self._renew_at_seconds = renewal_at(begun, finished.value)
+        except AuthenticationError:
+            forget_credential(self._security)
+            raise
+
     def carry(self, call: Call[Result]) -> Result:
         """Send the request and wait for its answer."""
         return self.receive(self.send(call))
 
     def send(self, call: Call[Result]) -> Ticket[Result]:
         """Send the request; more requests may be sent before its answer is received."""
+        if self._renew_at_seconds is not None:
+            self._renew_session(self._renew_at_seconds)
         version = choose_version(call, self._versions, self._address)
         return self._send(call, version)
 
@@ -169,6 +265,18 @@ class BlockingConnection:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
+
+    def _renew_session(self, due_seconds: float) -> None:
+        """Authenticate again if it is due, after the answers of all sent requests."""
+        now = self._clock.monotonic()
+        if now < due_seconds:
+            return
+        try:
+            while self._protocol.requests_in_flight:
+                self._receive_one(now + self._timeout_seconds)
+            self.authenticate()
+        except PenstockError as error:
+            raise login_failure(self._address, error) from error
 
     def _send(self, call: Call[Result], version: int) -> Ticket[Result]:
         deadline = self._clock.monotonic() + self._timeout_seconds
@@ -220,10 +328,11 @@ class BlockingConnection:
         except OSError as error:
             raise AnswerLostError(f"{self._address} did not answer: {reason(error)}.") from error
         if received == 0:
-            raise AnswerLostError(f"{self._address} closed the connection before it answered.")
+            raise closed_early(self._address, self._security, is_fresh=self._is_fresh)
         reader.buffer_updated(received)
 
     def _keep(self, response: Response) -> None:
+        self._is_fresh = not self._versions
         if response.correlation_id in self._forgotten:
             self._forgotten.remove(response.correlation_id)
         else:

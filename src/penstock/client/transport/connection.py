@@ -14,22 +14,39 @@ When a task is cancelled, its answer is discarded. If the task was in the middle
 connection ends. A timeout ends the connection too, because a stream without its next answer is
 unusable; the other tasks then get `AnswerLostError`. A connection belongs to one event loop and
 retries nothing.
+
+With TLS, "handed to the kernel" means handed to the TLS layer below: the last byte of a large
+request is a TLS record of its own, and without it the broker does not execute the request. A
+connection with a login authenticates again before its session ends, between two requests.
 """
 
 import asyncio
+import ssl
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
+from penstock.client.security.mechanisms import forget_credential, new_exchange
+from penstock.client.security.options import NO_SECURITY, Security
+from penstock.client.security.tls import build_context
 from penstock.client.transport.addresses import Address
 from penstock.client.transport.blocking import (
     ANSWER_BUFFERS_KEPT_MAX,
     ANSWER_BYTES_AT_ONCE,
     CONNECT_SECONDS_MAX,
     RESPONSE_BYTES_MAX,
+    negotiation_failure,
     reason,
 )
 from penstock.client.transport.call import Call
-from penstock.client.transport.strangers import not_a_broker
+from penstock.client.transport.login import (
+    LoginCalls,
+    closed_early,
+    log_in,
+    login_failure,
+    renewal_at,
+)
+from penstock.client.transport.tls_errors import ended, tls_failure
 from penstock.client.transport.versions import (
     ASK_VERSIONS,
     CLIENT_NAME,
@@ -41,6 +58,7 @@ from penstock.client.transport.versions import (
 )
 from penstock.core.errors import (
     AnswerLostError,
+    AuthenticationError,
     BrokerUnreachableError,
     PeerError,
     PenstockError,
@@ -56,28 +74,64 @@ Result = TypeVar("Result")
 
 
 async def connect(
-    address: Address, *, timeout_seconds: float, client_id: str = CLIENT_NAME
+    address: Address,
+    *,
+    timeout_seconds: float,
+    client_id: str = CLIENT_NAME,
+    security: Security = NO_SECURITY,
 ) -> "AsyncConnection":
-    """Open a connection and request versions; raise `BrokerUnreachableError` if it fails."""
+    """Open a connection, request versions and log in; raise `BrokerUnreachableError` if it fails.
+
+    A refused login raises `AuthenticationError`, a refused certificate `TlsHandshakeError`.
+    """
 
     def make() -> AsyncConnection:
-        return AsyncConnection(address, timeout_seconds=timeout_seconds, client_id=client_id)
+        return AsyncConnection(
+            address, timeout_seconds=timeout_seconds, client_id=client_id, security=security
+        )
 
-    try:
-        async with asyncio.timeout(min(timeout_seconds, CONNECT_SECONDS_MAX)):
-            _, connection = await asyncio.get_running_loop().create_connection(make, *address)
-    except (OSError, UnicodeError) as error:
-        raise BrokerUnreachableError(
-            f"cannot reach a broker at {address}: {reason(error)}."
-        ) from error
+    connection = await _open(address, make, min(timeout_seconds, CONNECT_SECONDS_MAX), security)
     try:
         await connection.negotiate()
     except PenstockError as error:
         await connection.close()
-        raise not_a_broker(address, error) from error
+        raise negotiation_failure(address, security, error) from error
     except asyncio.CancelledError:
         await connection.close()
         raise
+    if security.uses_sasl:
+        try:
+            await connection.authenticate()
+        except PenstockError as error:
+            await connection.close()
+            raise login_failure(address, error) from error
+        except asyncio.CancelledError:
+            await connection.close()
+            raise
+    return connection
+
+
+async def _open(
+    address: Address,
+    make: "Callable[[], AsyncConnection]",
+    timeout_seconds: float,
+    security: Security,
+) -> "AsyncConnection":
+    # The context reads files.
+    context = await asyncio.to_thread(build_context, security.tls) if security.tls else None
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            _, connection = await asyncio.get_running_loop().create_connection(
+                make, *address, ssl=context, server_hostname=address.host if context else None
+            )
+    except ssl.SSLError as error:
+        raise tls_failure(address, error) from error
+    except (OSError, UnicodeError) as error:
+        if context is not None and isinstance(error, ConnectionResetError):
+            raise ended(address) from error
+        raise BrokerUnreachableError(
+            f"cannot reach a broker at {address}: {reason(error)}."
+        ) from error
     return connection
 
 
@@ -85,9 +139,19 @@ class AsyncConnection(asyncio.BufferedProtocol):
     """One connection to one broker, used by the tasks of one event loop."""
 
     def __init__(
-        self, address: Address, *, timeout_seconds: float, client_id: str = CLIENT_NAME
+        self,
+        address: Address,
+        *,
+        timeout_seconds: float,
+        client_id: str = CLIENT_NAME,
+        security: Security = NO_SECURITY,
     ) -> None:
         self._address = address
+        self._security = security
+        self._is_fresh = True
+        """No request except the one for versions was answered yet."""
+        self._renew_at_seconds: float | None = None
+        """Time to authenticate again; None: the session has no end."""
         self._timeout_seconds = timeout_seconds
         self._protocol = ClientConnection(
             client_id,
@@ -125,9 +189,16 @@ class AsyncConnection(asyncio.BufferedProtocol):
             answer = await self._exchange(ask_versions(lower), lower)
         self._versions = served_versions(answer)
 
+    async def authenticate(self) -> None:
+        """Log in, for the first time or again; raise `AuthenticationError` if it is refused."""
+        async with self._sending:
+            await self._log_in()
+
     async def carry(self, call: Call[Result]) -> Result:
         """Send the request and wait for its answer."""
         version = choose_version(call, self._versions, self._address)
+        if self._renew_at_seconds is not None:
+            await self._renew_session()
         return await self._exchange(call, version)
 
     async def close(self) -> None:
@@ -147,9 +218,53 @@ class AsyncConnection(asyncio.BufferedProtocol):
     ) -> None:
         await self.close()
 
+    async def _renew_session(self) -> None:
+        """Authenticate again if it is due, after the answers of all sent requests."""
+        try:
+            async with self._sending:
+                due = self._renew_at_seconds
+                if due is None or asyncio.get_running_loop().time() < due:
+                    return
+                async with asyncio.timeout(self._timeout_seconds):
+                    while self._failure is None and self._protocol.requests_in_flight:
+                        self._changed.clear()
+                        await self._changed.wait()
+                await self._log_in()
+        except TimeoutError:
+            raise self._unsent("timed out before the login was renewed") from None
+        except PenstockError as error:
+            self._fail(AnswerLostError(str(error)))
+            raise login_failure(self._address, error) from error
+
+    async def _log_in(self) -> None:
+        """Carry the calls of a login; the caller holds `_sending`."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        # A token may have to be requested, and SCRAM derives a key for milliseconds.
+        calls = log_in(await asyncio.to_thread(new_exchange, self._security), self._address)
+        try:
+            call = next(calls)
+            while True:
+                version = choose_version(call, self._versions, self._address)
+                deadline = loop.time() + self._timeout_seconds
+                await self._wait_for_room(is_between_frames=True)
+                answer = await self._answer(await self._write(call, version), call, deadline)
+                call = await asyncio.to_thread(_step, calls, answer)
+        except _FinishedError as finished:
+            self._renew_at_seconds = renewal_at(begun, finished.lifetime_ms)
+        except AuthenticationError:
+            forget_credential(self._security)
+            raise
+
     async def _exchange(self, call: Call[Result], version: int) -> Result:
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds
         answer = await self._send(call, version, deadline)
+        return await self._answer(answer, call, deadline)
+
+    async def _answer(
+        self, answer: asyncio.Future[Message] | None, call: Call[Result], deadline: float
+    ) -> Result:
+        """Wait for the answer of a sent request."""
         if answer is None:
             return call.read(None)
         try:
@@ -229,7 +344,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         # The transport pauses whenever it buffers a byte, so "not paused" means that the kernel has
         # all bytes.
-        self._transport.set_write_buffer_limits(high=0)
+        if self._security.uses_tls:
+            # The layer of TLS pauses at the limit, not above it: at 0 it would never resume.
+            self._transport.set_write_buffer_limits(high=1, low=0)
+        else:
+            self._transport.set_write_buffer_limits(high=0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer for the next bytes."""
@@ -241,6 +360,7 @@ class AsyncConnection(asyncio.BufferedProtocol):
         try:
             while (response := self._protocol.next_response()) is not None:
                 answer = self._waiting.pop(response.correlation_id, None)
+                self._is_fresh = not self._versions
                 if answer is not None and not answer.done():
                     answer.set_result(response.message)
         except PeerError as error:
@@ -259,10 +379,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connection, which either side closed."""
         if isinstance(exc, OSError):
-            text = f"{self._address} did not answer: {reason(exc)}."
+            failure = AnswerLostError(f"{self._address} did not answer: {reason(exc)}.")
+            failure.__cause__ = exc
         else:
-            text = f"{self._address} closed the connection before it answered."
-        self._fail(AnswerLostError(text))
+            failure = closed_early(self._address, self._security, is_fresh=self._is_fresh)
+        self._fail(failure)
         self._is_lost.set()
 
     def _fail(self, error: PenstockError) -> None:
@@ -277,8 +398,31 @@ class AsyncConnection(asyncio.BufferedProtocol):
         for number, answer in enumerate(waiting.values()):
             if not answer.done():
                 is_for_it = number == 0 and isinstance(error, PeerError)
-                answer.set_exception(error if is_for_it else AnswerLostError(str(error)))
+                answer.set_exception(error if is_for_it else _lost(error))
         self._changed.set()
         self._protocol.reader.forget_all()
         if self._transport is not None:
             self._transport.abort()
+
+
+class _FinishedError(Exception):
+    """The login is complete; a `StopIteration` cannot leave a thread's future."""
+
+    def __init__(self, lifetime_ms: int) -> None:
+        super().__init__()
+        self.lifetime_ms = lifetime_ms
+
+
+def _step(calls: LoginCalls, answer: Message) -> Call[Any]:
+    """Give a login its answer, and return its next call."""
+    try:
+        return calls.send(answer)
+    except StopIteration as finished:
+        raise _FinishedError(finished.value) from None
+
+
+def _lost(error: PenstockError) -> AnswerLostError:
+    """A copy for each waiting call, with the same reason."""
+    copy = AnswerLostError(str(error), hint=error.hint)
+    copy.__cause__ = error.__cause__
+    return copy

@@ -1,14 +1,20 @@
 """`ClientOptions`: how to reach a cluster, from Kafka's own names of settings (pure).
 
-Settings outside of `CLIENT_SETTINGS` are not read; the caller decides about them. Two kinds are
-rejected instead of ignored, because otherwise the connection would differ from the user's intent: a
-security protocol other than PLAINTEXT, and every setting of TLS and SASL. Neither is supported yet.
+Settings outside of `CLIENT_SETTINGS` are not read; the caller decides about them. Only unknown
+settings of TLS and SASL are rejected instead of ignored, because otherwise the connection would
+differ from the user's intent: see `penstock.client.security.options`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
+from penstock.client.security.options import (
+    NO_SECURITY,
+    SECURITY_SETTINGS,
+    Security,
+    parse_security,
+)
 from penstock.client.transport.addresses import Address, parse_addresses
 from penstock.client.transport.versions import CLIENT_NAME
 from penstock.core.errors import ConfigError, InvalidRequestError
@@ -18,21 +24,25 @@ BOOTSTRAP_SERVERS: Final = "bootstrap.servers"
 CLIENT_ID: Final = "client.id"
 REQUEST_TIMEOUT_MS: Final = "request.timeout.ms"
 API_TIMEOUT_MS: Final = "default.api.timeout.ms"
-SECURITY_PROTOCOL: Final = "security.protocol"
 
-CLIENT_SETTINGS: Final = frozenset(
-    {BOOTSTRAP_SERVERS, CLIENT_ID, REQUEST_TIMEOUT_MS, API_TIMEOUT_MS, SECURITY_PROTOCOL}
-)
+CLIENT_SETTINGS: Final = SECURITY_SETTINGS | {
+    BOOTSTRAP_SERVERS,
+    CLIENT_ID,
+    REQUEST_TIMEOUT_MS,
+    API_TIMEOUT_MS,
+}
 """The settings that this module reads."""
 
-PLAINTEXT: Final = "PLAINTEXT"
 TIMEOUT_MS_MAX: Final = 3_600_000
 """An hour: a job that waits longer for one call should get an error instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Connection options of a cluster. They may be pickled and sent to another process."""
+    """Connection options of a cluster.
+
+    They may be pickled, but their secrets are lost then; `for_task` keeps them.
+    """
 
     bootstrap: tuple[Address, ...]
     client_id: str = CLIENT_NAME
@@ -40,13 +50,17 @@ class ClientOptions:
     """Timeout for one request and its answer."""
     retry_timeout_ms: int = 60_000
     """Timeout for a call with all its retries: Kafka's default.api.timeout.ms."""
-    security_protocol: str = PLAINTEXT
+    security: Security = NO_SECURITY
+    """Encryption and login; the default has neither."""
+
+    def for_task(self) -> Self:
+        """Return the same options with secrets that survive pickling, for a task of Spark."""
+        return replace(self, security=self.security.for_task())
 
 
 def parse_client_options(settings: Mapping[str, str], *, prefix: str = "") -> ClientOptions:
     """Return the options from Kafka's settings; `prefix` is the prefix of each name in messages."""
-    for name, value in settings.items():
-        _refuse_security(name, value, prefix)
+    security = parse_security(settings, prefix=prefix)
     if BOOTSTRAP_SERVERS not in settings:
         raise ConfigError(
             f"{prefix}{BOOTSTRAP_SERVERS} is missing; give host:port, such as localhost:9092."
@@ -73,21 +87,8 @@ def parse_client_options(settings: Mapping[str, str], *, prefix: str = "") -> Cl
             max(defaults.retry_timeout_ms, request_timeout_ms),
             prefix,
         ),
+        security,
     )
-
-
-def _refuse_security(name: str, value: str, prefix: str) -> None:
-    if name == SECURITY_PROTOCOL and value.upper() != PLAINTEXT:
-        raise ConfigError(
-            f"{prefix}{name}={value}: only PLAINTEXT is built yet. "
-            "Give the address of a PLAINTEXT listener."
-        )
-    if name.startswith(("ssl.", "sasl.")):
-        kind = "TLS" if name.startswith("ssl.") else "SASL"
-        raise ConfigError(
-            f"{prefix}{name}: {kind} is not built yet. "
-            "Leave it out and give the address of a PLAINTEXT listener."
-        )
 
 
 def _milliseconds(settings: Mapping[str, str], name: str, default: int, prefix: str) -> int:

@@ -10,7 +10,13 @@ from typing import Generic, TypeVar
 
 from penstock.client.transport.addresses import Address
 from penstock.client.transport.call import Call, Connection, Ticket
-from penstock.core.errors import AnswerLostError, BrokerUnreachableError, ClientError, PeerError
+from penstock.core.errors import (
+    AnswerLostError,
+    AuthenticationError,
+    BrokerUnreachableError,
+    ClientError,
+    PeerError,
+)
 
 Connect = Callable[[Address], Connection]
 """Opens a connection, or raises `BrokerUnreachableError`."""
@@ -76,4 +82,6 @@ class Started(Generic[Result]):
 
 def breaks_connection(error: BaseException) -> bool:
     """Whether a connection is unusable after this error: its stream is lost or out of step."""
-    return isinstance(error, AnswerLostError | BrokerUnreachableError | PeerError)
+    return isinstance(
+        error, AnswerLostError | AuthenticationError | BrokerUnreachableError | PeerError
+    )

@@ -42,8 +42,8 @@ def not_a_broker(address: Address, error: PenstockError) -> BrokerUnreachableErr
         )
     if protocol == "TLS":
         return BrokerUnreachableError(
-            f"{address} expects TLS, which Penstock's client does not support.",
-            hint="Give a listener of the broker without TLS (PLAINTEXT).",
+            f"{address} expects TLS.",
+            hint="Set security.protocol to SSL, or to SASL_SSL for a listener with a login.",
         )
     if isinstance(error, AnswerLostError):
         return BrokerUnreachableError(

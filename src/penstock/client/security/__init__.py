@@ -1,0 +1,1 @@
+"""TLS and SASL of outgoing connections: options, certificates, logins."""
