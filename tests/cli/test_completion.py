@@ -118,7 +118,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(found, list)
         return found
 
-    def connect_patiently(address: Address, *, timeout_seconds: float) -> object:
+    def connect_patiently(address: Address, *, timeout_seconds: float, **_others: object) -> object:
         assert timeout_seconds < 1
         return connect(address, timeout_seconds=30.0)
 

@@ -30,7 +30,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     cluster = FakeCluster()
     cluster.add_topic("orders", 2)
 
-    def connect(address: Address, *, timeout_seconds: float) -> FakeConnection:
+    def connect(address: Address, *, timeout_seconds: float, **_others: object) -> FakeConnection:
         assert timeout_seconds > 0
         return cluster.connect(address)
 

@@ -21,7 +21,7 @@ from tests.client.fake_broker import FakeCluster, FakeConnection
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     cluster = FakeCluster()
 
-    def connect(address: Address, *, timeout_seconds: float) -> FakeConnection:
+    def connect(address: Address, *, timeout_seconds: float, **_others: object) -> FakeConnection:
         assert timeout_seconds > 0
         return cluster.connect(address)
 

@@ -3,7 +3,11 @@
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from penstock.cli.options import blamed_on
+import click
+from click.core import ParameterSource
+
+from penstock.cli.client_settings import ClientSettings, client_settings
+from penstock.cli.options import BOOTSTRAP_DEFAULT, blamed_on
 from penstock.cli.output import note
 from penstock.client.cluster import Cluster
 from penstock.client.transport.addresses import Address, parse_addresses
@@ -57,17 +61,38 @@ class CommandCluster(Cluster):
 
 
 def open_cluster(
-    bootstrap: str, timeout_seconds: float, *, is_quiet: bool = False
+    bootstrap: str,
+    timeout_seconds: float,
+    *,
+    is_quiet: bool = False,
+    settings: ClientSettings | None = None,
 ) -> CommandCluster:
     """Return the cluster at `host:port,host:port`; it connects at the first request.
 
-    With `is_quiet` it writes no notes: shell completion has no place for them.
+    With `is_quiet` it writes no notes: shell completion has no place for them. Without `settings`
+    it uses those of the running command.
     """
+    settings = settings or client_settings(is_quiet=is_quiet)
+    if settings.bootstrap is not None and not _is_given(bootstrap):
+        bootstrap = settings.bootstrap
     with blamed_on("--bootstrap-server"):
         addresses = parse_addresses(bootstrap)
     return CommandCluster(
         addresses,
-        lambda address: connect(address, timeout_seconds=timeout_seconds),
+        lambda address: connect(
+            address,
+            timeout_seconds=timeout_seconds,
+            client_id=settings.client_id,
+            security=settings.security,
+        ),
         timeout_seconds=timeout_seconds,
         is_quiet=is_quiet,
     )
+
+
+def _is_given(bootstrap: str) -> bool:
+    """Whether the address was given to the command, by its option or its variable."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return bootstrap != BOOTSTRAP_DEFAULT
+    return context.get_parameter_source("bootstrap") is not ParameterSource.DEFAULT

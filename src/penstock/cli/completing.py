@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from penstock.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE
 from penstock.client.cluster import Cluster
+from penstock.core.errors import PenstockError
 
 ANSWER_SECONDS_MAX: Final = 0.3
 SECONDS_IN_ALL_MAX: Final = 2.0
@@ -60,9 +61,18 @@ def _matching(
 ) -> list[CompletionItem]:
     # Imported before the broker's time starts.
     from penstock.cli.brokers import open_cluster
+    from penstock.cli.client_settings import client_settings
+
+    try:
+        # Of this thread's context; the other thread has none.
+        settings = client_settings(context, is_quiet=True)
+    except PenstockError:
+        return []
 
     def asked() -> list[str]:
-        with open_cluster(bootstrap, ANSWER_SECONDS_MAX, is_quiet=True) as cluster:
+        with open_cluster(
+            bootstrap, ANSWER_SECONDS_MAX, is_quiet=True, settings=settings
+        ) as cluster:
             return ask(cluster)
 
     given = context.params.get("bootstrap") or os.environ.get(BOOTSTRAP_VARIABLE)

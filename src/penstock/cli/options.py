@@ -12,6 +12,9 @@ from penstock.core.errors import InvalidRequestError
 
 BOOTSTRAP_DEFAULT: Final = "localhost:9092"
 BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP_SERVER"
+COMMAND_CONFIG_VARIABLE: Final = "PENSTOCK_COMMAND_CONFIG"
+COMMAND_CONFIG: Final = "penstock.cli.command_config"
+"""The key of the file in the context's `meta`; `client_settings` reads it."""
 SETTINGS_FILE_VARIABLE: Final = "PENSTOCK_CONFIG"
 
 TIMEOUT_SECONDS: Final = Number(min=0, min_open=True, max=86_400)
@@ -50,6 +53,29 @@ def json_option(help_text: str = "Print a JSON document.") -> Callable[[Command]
 
 
 def bootstrap_option(command: Command) -> Command:
+    """Add the options of a connection to a cluster: its address, and its settings in a file."""
+    return address_option(command_config_option(command))
+
+
+def command_config_option(command: Command) -> Command:
+    """Add the option `--command-config`."""
+
+    def keep(context: click.Context, _option: click.Parameter, path: str | None) -> None:
+        context.meta[COMMAND_CONFIG] = path
+
+    return click.option(
+        "--command-config",
+        type=click.Path(dir_okay=False, exists=True),
+        envvar=COMMAND_CONFIG_VARIABLE,
+        show_envvar=True,
+        metavar="FILE",
+        expose_value=False,
+        callback=keep,
+        help="Properties file with Kafka's client settings: TLS, SASL.",
+    )(command)
+
+
+def address_option(command: Command) -> Command:
     """Add the option `--bootstrap-server`."""
     return click.option(
         "--bootstrap-server",

@@ -30,7 +30,7 @@ from penstock.bench.workload import (
 from penstock.cli.bench.text import print_comparison, print_measurement
 from penstock.cli.bench.view import live_view
 from penstock.cli.completing import complete_topics
-from penstock.cli.options import blamed_on, bootstrap_option, examples, timeout_option
+from penstock.cli.options import address_option, blamed_on, examples, timeout_option
 from penstock.cli.output import note
 from penstock.cli.text.settings_text import parse_settings
 from penstock.client.transport.addresses import parse_addresses
@@ -188,7 +188,7 @@ _result_options = _together(
         help="Write everything as JSON; - is standard output.",
     ),
     click.option("--html", "html_path", metavar="FILE", help="Write a report with charts."),
-    bootstrap_option,
+    address_option,
     timeout_option,
 )
 

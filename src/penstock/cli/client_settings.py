@@ -1,0 +1,88 @@
+"""Settings of the connection to a cluster: `--command-config` and `PENSTOCK_CLIENT_*`.
+
+The file has Kafka's form and names, so that one file serves Kafka's tools and Penstock. A variable
+overrides a line of the file: `PENSTOCK_CLIENT_SASL_PASSWORD` is `sasl.password`. Secrets are never
+options of a command, because every user of a machine can list the arguments of processes.
+
+Settings of Kafka without a meaning for a command, such as `acks`, are ignored with a note. Wrong
+settings of TLS and SASL are errors.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from penstock.cli.options import COMMAND_CONFIG
+from penstock.cli.output import note
+from penstock.client.property_file import parse_properties
+from penstock.client.security.options import NO_SECURITY, Security, parse_security
+from penstock.client.transport.versions import CLIENT_NAME
+from penstock.core.errors import ConfigError
+
+VARIABLE_PREFIX: Final = "PENSTOCK_CLIENT_"
+FILE_BYTES_MAX: Final = 1_048_576
+
+_BOOTSTRAP: Final = "bootstrap.servers"
+_CLIENT_ID: Final = "client.id"
+_PREFIXES: Final = ("security.", "ssl.", "sasl.")
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How a command connects."""
+
+    security: Security = NO_SECURITY
+    client_id: str = CLIENT_NAME
+    bootstrap: str | None = None
+    """Used unless `--bootstrap-server` is given."""
+
+
+def client_settings(
+    context: click.Context | None = None, *, is_quiet: bool = False
+) -> ClientSettings:
+    """Return the settings of the running command."""
+    context = context or click.get_current_context(silent=True)
+    path = None if context is None else context.meta.get(COMMAND_CONFIG)
+    settings = _file_settings(path) if path else {}
+    settings |= _variables(os.environ)
+    if not settings:
+        return ClientSettings()
+    unused = [
+        name
+        for name in sorted(settings)
+        if name not in (_BOOTSTRAP, _CLIENT_ID) and not name.startswith(_PREFIXES)
+    ]
+    if unused and not is_quiet:
+        note(f"note: settings without an effect on a command: {', '.join(unused)[:500]}.")
+    try:
+        security = parse_security(
+            {name: value for name, value in settings.items() if name.startswith(_PREFIXES)}
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}" if path else str(error), hint=error.hint) from error
+    return ClientSettings(security, settings.get(_CLIENT_ID, CLIENT_NAME), settings.get(_BOOTSTRAP))
+
+
+def _file_settings(path: str) -> dict[str, str]:
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(FILE_BYTES_MAX + 1).decode()
+        return parse_properties(text)
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a properties file: it is not UTF-8.") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}.") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix(VARIABLE_PREFIX).lower().replace("_", "."): value
+        for name, value in environment.items()
+        if name.startswith(VARIABLE_PREFIX)
+    }
