@@ -135,9 +135,9 @@ def test_servers_are_needed(given: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("kafka.security.protocol", "SASL_SSL"), ("kafka.ssl.key.password", "x")]
+    ("name", "value"), [("kafka.security.protocol", "TLS"), ("kafka.ssl.key.password", "x")]
 )
-def test_security_that_is_not_there_is_refused_by_name(name: str, value: str) -> None:
+def test_wrong_security_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         read({**TOPIC, name: value})
 

@@ -180,7 +180,7 @@ def test_lost_records(spark: SparkSession, broker: RunningBroker, new_topic: New
         ({"kafka.auto.offset.reset": "earliest"}, "Set startingOffsets"),
         ({"subscribe": "no-such-topic"}, "'subscribe': there is no topic 'no-such-topic'"),
         ({"assign": '{"no-such-topic":[0]}'}, "'assign': it cannot be set together with subscribe"),
-        ({"kafka.security.protocol": "SSL"}, r"kafka\.security\.protocol"),
+        ({"kafka.security.protocol": "TLS"}, r"kafka\.security\.protocol"),
     ],
 )
 def test_what_is_wrong_is_named(

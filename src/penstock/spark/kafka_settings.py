@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.client.security.options import SECURITY_SETTINGS
 from penstock.spark.errors import OptionError
 
 PREFIX: Final = "kafka."
@@ -64,8 +65,7 @@ class SettingTables:
             *self.used,
             *self.without_effect,
             *self.refused,
-            "security.protocol",
-            "sasl.mechanism",
+            *SECURITY_SETTINGS,
         }
         close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
         remedy = (

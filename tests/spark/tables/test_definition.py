@@ -202,7 +202,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
         "source.options.maxoffsetspertriger",
         "no such option",
     ),
-    ({"source": {"options": {"kafka.ssl.x": "1"}}}, "source.options", "TLS"),
+    ({"source": {"options": {"kafka.ssl.x": "1"}}}, "source.options", "ssl.x"),
     ({"source": {"starting_offsets": "now"}}, "source.starting_offsets", "not a choice"),
     ({"table": {"format": "hudi"}}, "table.format", "not a choice"),
     ({"table": {"name": "orders"}}, "table.name", "cannot be the name of a table"),

@@ -105,7 +105,7 @@ def read_sink_options(given: Mapping[str, str], *, is_stream: bool) -> SinkOptio
     guarantee = _guarantee(options, is_stream=is_stream)
     acks, is_idempotent = _acks(kafka, guarantee)
     delivery_ms = _kafka_integer(kafka, "delivery.timeout.ms", DELIVERY_TIMEOUT_MS, 1, 3_600_000)
-    client = parse_client_options(to_client, prefix=PREFIX)
+    client = parse_client_options(to_client, prefix=PREFIX).for_task()
     topic = options.get("topic")
     return SinkOptions(
         client=replace(client, retry_timeout_ms=delivery_ms),

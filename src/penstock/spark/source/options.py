@@ -140,7 +140,7 @@ def read_source_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     options = {name.lower(): text for name, text in given.items()}
     warnings = _unknown_options(options)
     to_client, kafka, kafka_warnings = consumer_settings.TABLES.split(options)
-    client = parse_client_options(to_client, prefix=PREFIX)
+    client = parse_client_options(to_client, prefix=PREFIX).for_task()
     # The default start differs: a batch reads all records, a stream only new records.
     default_start = LATEST if mode is Mode.STREAM else EARLIEST
     start = read_position(options, STARTING, default_start)

@@ -1,0 +1,98 @@
+"""`format("penstock")` and the exactly-once sink on a secured Apache Kafka, beside Spark's own.
+
+No password is in Spark's event log, plans, checkpoint or output: Spark's own connector has options
+with the same names, so its part of the event log is searched too.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.client.calls import NewTopic
+from penstock.client.opening import open_cluster
+from penstock.client.records.topic_writer import TopicWriter
+from penstock.client.transport.options import parse_client_options
+from tests.oracle.secured_kafka import (
+    PLAINTEXT,
+    SASL_SSL,
+    SCRAM_512,
+    SSL,
+    USER,
+    SecuredKafka,
+    secured_kafka,
+)
+
+pytestmark = [pytest.mark.spark, pytest.mark.every_spark]
+
+ROOT = Path(__file__).resolve().parents[2]
+VALUES = sorted(f"value-{number}" for number in range(200))
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    with secured_kafka(tmp_path_factory.mktemp("kafka")) as running:
+        yield running
+
+
+def options(kafka: SecuredKafka, protocol: str) -> dict[str, str]:
+    """Options that both connectors accept."""
+    chosen = {
+        "kafka.bootstrap.servers": kafka.bootstrap(protocol),
+        "kafka.security.protocol": protocol,
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.truststore.location": str(kafka.ca),
+    }
+    if protocol == SASL_SSL:
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        chosen["kafka.sasl.mechanism"] = SCRAM_512
+        chosen["kafka.sasl.jaas.config"] = (
+            f'{module} required username="{USER}" password="{kafka.password(SCRAM_512)}";'
+        )
+    else:
+        chosen["kafka.ssl.keystore.type"] = "PKCS12"
+        chosen["kafka.ssl.keystore.location"] = str(kafka.client.keystore)
+        chosen["kafka.ssl.keystore.password"] = kafka.client.password
+    return chosen
+
+
+@pytest.mark.parametrize("protocol", [SASL_SSL, SSL])
+def test_both_connectors_and_the_sink(kafka: SecuredKafka, protocol: str, tmp_path: Path) -> None:
+    source, target = f"source-{protocol}", f"target-{protocol}"
+    plain = parse_client_options({"bootstrap.servers": kafka.bootstrap(PLAINTEXT)})
+    with open_cluster(plain) as cluster:
+        for topic in (source, target):
+            cluster.create_topic(NewTopic(topic, partitions=2))
+        writer = TopicWriter(cluster, source)
+        for value in VALUES:
+            writer.append(value.encode(), value.encode())
+        writer.flush()
+    chosen = options(kafka, protocol)
+    given = {"ours": chosen, "theirs": chosen, "source": source, "target": target}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.secured_app", str(tmp_path)],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found == {"ours": VALUES, "theirs": VALUES, "copied": VALUES}
+    secret = kafka.password(SCRAM_512) if protocol == SASL_SSL else kafka.client.password
+    leaks = [
+        str(path.relative_to(tmp_path))
+        for path in tmp_path.rglob("*")
+        if path.is_file() and secret.encode() in path.read_bytes()
+    ]
+    assert leaks == []
+    assert (tmp_path / "plans.txt").read_text()
+    assert list((tmp_path / "events").iterdir())
+    assert secret not in done.stdout + done.stderr
