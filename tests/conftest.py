@@ -48,6 +48,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Extension modules report what is left at the end of the process: let it be freed."""
+    gc.unfreeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite`: golden files get what really happens; read the difference before a commit."""
     parser.addoption("--rewrite", action="store_true", help="write golden files anew")

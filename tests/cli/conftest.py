@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pytest
 
 from penstock.cli.main import run
+from penstock.cli.output import Style
 
 
 class Outcome(NamedTuple):
@@ -15,6 +16,12 @@ class Outcome(NamedTuple):
 
 
 Penstock = Callable[..., Outcome]
+
+
+@pytest.fixture(autouse=True)
+def automatic_style(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test inherits the style that another one chose with `--color`."""
+    monkeypatch.setattr("penstock.cli.output._style", Style.AUTO)
 
 
 @pytest.fixture
