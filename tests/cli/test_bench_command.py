@@ -12,6 +12,7 @@ from penstock.bench.measurement import ClientResult, Measurement, joined
 from penstock.bench.pacing import SECOND_NS
 from penstock.bench.workload import Workload
 from penstock.cli.bench.view import Rates, line_of, sparkline
+from penstock.client.security.options import NO_SECURITY, Security
 from tests.cli.conftest import Penstock
 
 
@@ -22,20 +23,38 @@ class Ran:
         self.workload = Workload()
         self.bootstraps: list[str] = []
         self.rounds = 0
+        self.securities: list[Security] = []
 
-    def run(self, workload: Workload, bootstrap: str, *, watch: object) -> Measurement:
+    def run(
+        self,
+        workload: Workload,
+        bootstrap: str,
+        *,
+        watch: object,
+        security: Security = NO_SECURITY,
+    ) -> Measurement:
         self.workload = workload
+        self.securities.append(security)
         self.bootstraps.append(bootstrap)
         result = ClientResult(records=1000, bytes=10_000, end_ns=SECOND_NS)
         result.latency.record(1500, times=10)
         return joined(workload, bootstrap, [result], cores=4)
 
     def compare(
-        self, workload: Workload, first: str, second: str, *, rounds: int, watch: object
+        self,
+        workload: Workload,
+        first: str,
+        second: str,
+        *,
+        rounds: int,
+        watch: object,
+        security: Security = NO_SECURITY,
+        second_security: Security = NO_SECURITY,
     ) -> Comparison:
         self.rounds = rounds
         return Comparison(
-            (self.run(workload, first, watch=watch),), (self.run(workload, second, watch=watch),)
+            (self.run(workload, first, watch=watch, security=security),),
+            (self.run(workload, second, watch=watch, security=second_security),),
         )
 
 
@@ -166,3 +185,14 @@ def test_no_partitions_are_refused(penstock: Penstock, ran: Ran, kind: str) -> N
     assert done.code == 2
     assert "partitions" in done.errors
     assert ran.bootstraps == []
+
+
+def test_each_broker_has_its_own_settings(penstock: Penstock, ran: Ran, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.properties", tmp_path / "second.properties"
+    first.write_text("security.protocol=SSL\n")
+    second.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=a\nsasl.password=b\n"
+    )
+    files = ("--command-config", str(first), "--against-config", str(second))
+    assert penstock("bench", "produce", "--against", "other:9092", *files).code == 0
+    assert [one.protocol for one in ran.securities] == ["SSL", "SASL_PLAINTEXT"]

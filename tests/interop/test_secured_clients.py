@@ -340,3 +340,28 @@ def test_a_command_reports_a_wrong_password(kafka: SecuredKafka, tmp_path: Path)
     assert "hint: Check the user" in problem
     assert "note: settings without an effect on a command: acks." in problem
     assert "canary" not in out + problem
+
+
+def command_file(kafka: SecuredKafka, folder: Path) -> str:
+    file = folder / "client.properties"
+    chosen = settings(kafka, SASL_SSL, SCRAM_512)
+    del chosen["request.timeout.ms"]
+    file.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
+    return str(file)
+
+
+def test_bench_and_doctor_take_the_file(kafka: SecuredKafka, tmp_path: Path) -> None:
+    file = command_file(kafka, tmp_path)
+    for words in (
+        ("bench", "produce", "--duration", "1", "--clients", "2"),
+        ("bench", "end-to-end", "--duration", "1", "--clients", "1", "--rate", "100"),
+    ):
+        code, out, problem = penstock(*words, "--command-config", file, "--json", "-")
+        assert code == 0, problem
+        assert kafka.password(SCRAM_512) not in out + problem
+    address = kafka.bootstrap(SASL_SSL)
+    doctor = ("doctor", "--bootstrap-server", address)
+    code, out, problem = penstock(*doctor, "--command-config", file)
+    assert "1 broker" in out, out + problem
+    _, without, _ = penstock(*doctor, "--timeout", "2")
+    assert "TLS" in without

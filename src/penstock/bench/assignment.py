@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.bench.workload import Workload
+from penstock.client.security.options import NO_SECURITY, Security
 
 PRODUCER = "producer"
 READER = "reader"
@@ -29,6 +30,8 @@ class Assignment:
     run: int
     """The number that marks the records of this run."""
     group_id: str = ""
+    security: Security = NO_SECURITY
+    """With secrets that survive the way into the client's process."""
 
 
 @dataclass(frozen=True, slots=True)

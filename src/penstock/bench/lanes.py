@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
+from penstock.client.security.options import NO_SECURITY, Security
 from penstock.client.transport.addresses import Address
 from penstock.client.transport.blocking import BlockingConnection, connect
 from penstock.client.transport.call import Call, Ticket
@@ -33,15 +34,23 @@ class _Lane(Generic[Note]):
 class Lanes(Generic[Key, Note]):
     """The connections of one client, each with a key; each request has a note."""
 
-    def __init__(self, in_flight_max: int, timeout_seconds: float) -> None:
+    def __init__(
+        self, in_flight_max: int, timeout_seconds: float, security: Security = NO_SECURITY
+    ) -> None:
         self._in_flight_max = in_flight_max
+        self._security = security
         self._timeout_seconds = timeout_seconds
         self._lanes: dict[Key, _Lane[Note]] = {}
 
     def open(self, key: Key, address: Address) -> None:
         """Connect now, so that the first request does not include the connection time."""
         if key not in self._lanes:
-            opened = connect(address, timeout_seconds=self._timeout_seconds, client_id=CLIENT_ID)
+            opened = connect(
+                address,
+                timeout_seconds=self._timeout_seconds,
+                client_id=CLIENT_ID,
+                security=self._security,
+            )
             self._lanes[key] = _Lane(opened)
 
     def close(self) -> None:

@@ -70,7 +70,9 @@ class Group:
         self._workload = assignment.workload
         self._group_id = assignment.group_id
         self._members = [_Member(number) for number in range(self._workload.members)]
-        self._lanes: Lanes[int, _Sent] = Lanes(1, self._workload.timeout_seconds)
+        self._lanes: Lanes[int, _Sent] = Lanes(
+            1, self._workload.timeout_seconds, assignment.security
+        )
         self._cluster = open_cluster(assignment)
         coordinators = Coordinators(self._cluster, CoordinatorKind.GROUP)
         address = coordinators.find(self._group_id).address

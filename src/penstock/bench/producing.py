@@ -44,7 +44,7 @@ def open_cluster(assignment: Assignment) -> Cluster:
     seconds = assignment.workload.timeout_seconds
     return Cluster(
         parse_addresses(assignment.bootstrap),
-        lambda address: connect(address, timeout_seconds=seconds),
+        lambda address: connect(address, timeout_seconds=seconds, security=assignment.security),
         timeout_seconds=seconds,
     )
 
@@ -58,7 +58,7 @@ class Producer:
         self._assignment = assignment
         self._workload = workload
         self._lanes: Lanes[Address, _Sent] = Lanes(
-            workload.requests_in_flight, workload.timeout_seconds
+            workload.requests_in_flight, workload.timeout_seconds, assignment.security
         )
         places = [TopicPartition(assignment.topic, one) for one in assignment.partitions]
         with open_cluster(assignment) as cluster:

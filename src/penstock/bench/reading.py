@@ -69,7 +69,9 @@ class _Places:
         self.by_leader: dict[Address, list[TopicPartition]] = {}
         for at, leader in leaders.items():
             self.by_leader.setdefault(leader.address, []).append(at)
-        self.lanes: Lanes[Address, _Asked] = Lanes(1, assignment.workload.timeout_seconds)
+        self.lanes: Lanes[Address, _Asked] = Lanes(
+            1, assignment.workload.timeout_seconds, assignment.security
+        )
 
     def connect(self) -> None:
         """Open a connection to every leader."""

@@ -22,6 +22,7 @@ from penstock.bench.topics import bench_topic
 from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, PRODUCE, Workload
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from penstock.client.cluster import Cluster
+from penstock.client.security.options import NO_SECURITY, Security
 from penstock.client.transport.addresses import parse_addresses
 from penstock.client.transport.blocking import connect
 from penstock.core.errors import ConfigError
@@ -36,14 +37,20 @@ Watch = Callable[[str, Sequence[Progress]], None]
 """Called with the current part of the work, and the progress of each client."""
 
 
-def run(workload: Workload, bootstrap: str, *, watch: Watch | None = None) -> Measurement:
-    """Measure one broker."""
+def run(
+    workload: Workload,
+    bootstrap: str,
+    *,
+    security: Security = NO_SECURITY,
+    watch: Watch | None = None,
+) -> Measurement:
+    """Measure one broker; `security` is from `penstock.client.security.options.parse_security`."""
     watcher: Watch = watch or (lambda _part, _progress: None)
     with (
-        _open(workload, bootstrap) as cluster,
+        _open(workload, bootstrap, security) as cluster,
         bench_topic(cluster, workload) as (topic, partitions),
     ):
-        one = _Run(workload, bootstrap, topic, partitions, cluster, watcher)
+        one = _Run(workload, bootstrap, security, topic, partitions, cluster, watcher)
         if workload.kind == PRODUCE:
             return one.of_role(words.PRODUCER, workload.clients)
         if workload.kind == CONSUME:
@@ -59,6 +66,8 @@ def compare(
     first: str,
     second: str,
     *,
+    security: Security = NO_SECURITY,
+    second_security: Security = NO_SECURITY,
     rounds: int = 3,
     watch: Watch | None = None,
 ) -> Comparison:
@@ -67,14 +76,15 @@ def compare(
         raise ConfigError(f"{rounds} rounds compare nothing. Take one or more; three is good.")
     watcher: Watch = watch or (lambda _part, _progress: None)
     # Check that both brokers answer before the first measurement, which needs minutes.
-    for bootstrap in (first, second):
-        with _open(workload, bootstrap) as cluster:
+    brokers = ((first, security), (second, second_security))
+    for bootstrap, chosen in brokers:
+        with _open(workload, bootstrap, chosen) as cluster:
             cluster.brokers()
     results: tuple[list[Measurement], list[Measurement]] = ([], [])
     for number in range(rounds):
-        for bootstrap, measured in zip((first, second), results, strict=True):
-            label = f"round {number + 1} of {rounds}, {bootstrap}"
-            measured.append(run(workload, bootstrap, watch=_labelled(watcher, label)))
+        for (bootstrap, chosen), measured in zip(brokers, results, strict=True):
+            labelled = _labelled(watcher, f"round {number + 1} of {rounds}, {bootstrap}")
+            measured.append(run(workload, bootstrap, security=chosen, watch=labelled))
     return Comparison(tuple(results[0]), tuple(results[1]))
 
 
@@ -82,11 +92,11 @@ def _labelled(watch: Watch, label: str) -> Watch:
     return lambda part, progress: watch(f"{label}: {part}", progress)
 
 
-def _open(workload: Workload, bootstrap: str) -> Cluster:
+def _open(workload: Workload, bootstrap: str, security: Security) -> Cluster:
     seconds = workload.timeout_seconds
     return Cluster(
         parse_addresses(bootstrap),
-        lambda address: connect(address, timeout_seconds=seconds),
+        lambda address: connect(address, timeout_seconds=seconds, security=security),
         timeout_seconds=seconds,
     )
 
@@ -98,6 +108,7 @@ class _Run:
         self,
         workload: Workload,
         bootstrap: str,
+        security: Security,
         topic: str,
         partitions: tuple[int, ...],
         cluster: Cluster,
@@ -105,6 +116,7 @@ class _Run:
     ) -> None:
         self._workload = replace(workload, partitions=len(partitions))
         self._bootstrap = bootstrap
+        self._security = security.for_task()
         self._topic = topic
         self._partitions = partitions
         self._cluster = cluster
@@ -184,6 +196,7 @@ class _Run:
             clients,
             self._run_number,
             f"{self._topic}-{self._run_number:x}-{client}",
+            self._security,
         )
 
     def _partitions_with_records(self) -> tuple[int, ...]:

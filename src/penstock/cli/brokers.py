@@ -3,11 +3,8 @@
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-import click
-from click.core import ParameterSource
-
-from penstock.cli.client_settings import ClientSettings, client_settings
-from penstock.cli.options import BOOTSTRAP_DEFAULT, blamed_on
+from penstock.cli.client_settings import ClientSettings, chosen_bootstrap, client_settings
+from penstock.cli.options import blamed_on
 from penstock.cli.output import note
 from penstock.client.cluster import Cluster
 from penstock.client.transport.addresses import Address, parse_addresses
@@ -73,10 +70,8 @@ def open_cluster(
     it uses those of the running command.
     """
     settings = settings or client_settings(is_quiet=is_quiet)
-    if settings.bootstrap is not None and not _is_given(bootstrap):
-        bootstrap = settings.bootstrap
     with blamed_on("--bootstrap-server"):
-        addresses = parse_addresses(bootstrap)
+        addresses = parse_addresses(chosen_bootstrap(bootstrap, settings))
     return CommandCluster(
         addresses,
         lambda address: connect(
@@ -88,11 +83,3 @@ def open_cluster(
         timeout_seconds=timeout_seconds,
         is_quiet=is_quiet,
     )
-
-
-def _is_given(bootstrap: str) -> bool:
-    """Whether the address was given to the command, by its option or its variable."""
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return bootstrap != BOOTSTRAP_DEFAULT
-    return context.get_parameter_source("bootstrap") is not ParameterSource.DEFAULT

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
-from penstock.cli.options import COMMAND_CONFIG
+from penstock.cli.options import BOOTSTRAP_DEFAULT, COMMAND_CONFIG
 from penstock.cli.output import note
 from penstock.client.property_file import parse_properties
 from penstock.client.security.options import NO_SECURITY, Security, parse_security
@@ -47,24 +48,40 @@ def client_settings(
     """Return the settings of the running command."""
     context = context or click.get_current_context(silent=True)
     path = None if context is None else context.meta.get(COMMAND_CONFIG)
-    settings = _file_settings(path) if path else {}
-    settings |= _variables(os.environ)
-    if not settings:
-        return ClientSettings()
+    given = _file_settings(path) if path else {}
+    return _parsed(given | _variables(os.environ), path, is_quiet=is_quiet)
+
+
+def settings_of_file(path: str | None) -> ClientSettings:
+    """Return the settings in this file, without those of the environment; None: the defaults."""
+    return ClientSettings() if path is None else _parsed(_file_settings(path), path, is_quiet=False)
+
+
+def chosen_bootstrap(bootstrap: str, settings: ClientSettings) -> str:
+    """Return the address of the settings, unless one was given to the command."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        is_given = bootstrap != BOOTSTRAP_DEFAULT
+    else:
+        is_given = context.get_parameter_source("bootstrap") is not ParameterSource.DEFAULT
+    return bootstrap if is_given else settings.bootstrap or bootstrap
+
+
+def _parsed(given: dict[str, str], path: str | None, *, is_quiet: bool) -> ClientSettings:
     unused = [
         name
-        for name in sorted(settings)
+        for name in sorted(given)
         if name not in (_BOOTSTRAP, _CLIENT_ID) and not name.startswith(_PREFIXES)
     ]
     if unused and not is_quiet:
         note(f"note: settings without an effect on a command: {', '.join(unused)[:500]}.")
     try:
         security = parse_security(
-            {name: value for name, value in settings.items() if name.startswith(_PREFIXES)}
+            {name: value for name, value in given.items() if name.startswith(_PREFIXES)}
         )
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}" if path else str(error), hint=error.hint) from error
-    return ClientSettings(security, settings.get(_CLIENT_ID, CLIENT_NAME), settings.get(_BOOTSTRAP))
+    return ClientSettings(security, given.get(_CLIENT_ID, CLIENT_NAME), given.get(_BOOTSTRAP))
 
 
 def _file_settings(path: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ from penstock.bench.workload import (
 from penstock.cli.bench.text import print_comparison, print_measurement
 from penstock.cli.bench.view import live_view
 from penstock.cli.completing import complete_topics
-from penstock.cli.options import address_option, blamed_on, examples, timeout_option
+from penstock.cli.options import blamed_on, bootstrap_option, examples, timeout_option
 from penstock.cli.output import note
 from penstock.cli.text.settings_text import parse_settings
 from penstock.client.transport.addresses import parse_addresses
@@ -179,6 +179,12 @@ _result_options = _together(
         help="Measure this broker too, in turns, and print ratios.",
     ),
     click.option(
+        "--against-config",
+        type=click.Path(dir_okay=False, exists=True),
+        metavar="FILE",
+        help="With --against: the properties file of that broker, as --command-config.",
+    ),
+    click.option(
         "--rounds", type=int, default=3, show_default=True, help="With --against: turns of each."
     ),
     click.option(
@@ -188,7 +194,7 @@ _result_options = _together(
         help="Write everything as JSON; - is standard output.",
     ),
     click.option("--html", "html_path", metavar="FILE", help="Write a report with charts."),
-    address_option,
+    bootstrap_option,
     timeout_option,
 )
 
@@ -296,10 +302,13 @@ def groups(**options: object) -> None:
 def _measure(kind: str, options: Mapping[str, object]) -> None:
     # Processes and pipes are imported only for a measurement, not for the help.
     from penstock.bench.runner import compare, run
+    from penstock.cli.client_settings import chosen_bootstrap, client_settings, settings_of_file
 
     given: dict[str, Any] = dict(options)
     workload = _workload(kind, given)
-    bootstrap, against = str(given["bootstrap"]), given["against"]
+    settings = client_settings()
+    bootstrap, against = chosen_bootstrap(str(given["bootstrap"]), settings), given["against"]
+    against_settings = settings_of_file(given["against_config"])
     for option, text in (("--bootstrap-server", bootstrap), ("--against", against)):
         if text is not None:
             with blamed_on(option):
@@ -309,9 +318,17 @@ def _measure(kind: str, options: Mapping[str, object]) -> None:
     result: Measurement | Comparison
     with _terminated_as_interrupted(), live_view(workload) as watch:
         if against is None:
-            result = run(workload, bootstrap, watch=watch)
+            result = run(workload, bootstrap, security=settings.security, watch=watch)
         else:
-            result = compare(workload, bootstrap, against, rounds=given["rounds"], watch=watch)
+            result = compare(
+                workload,
+                bootstrap,
+                against,
+                security=settings.security,
+                second_security=against_settings.security,
+                rounds=given["rounds"],
+                watch=watch,
+            )
     if given["json_path"] != "-":
         if isinstance(result, Comparison):
             print_comparison(result)

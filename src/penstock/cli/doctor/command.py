@@ -12,6 +12,7 @@ from dataclasses import replace
 import click
 
 from penstock.cli import exits
+from penstock.cli.client_settings import client_settings
 from penstock.cli.doctor.facts import ClusterFacts, PortFacts
 from penstock.cli.doctor.host import (
     probe_clock,
@@ -36,12 +37,14 @@ from penstock.cli.doctor.network import newest_time_of_broker, probe_address, pr
 from penstock.cli.options import (
     TIMEOUT_SECONDS,
     blamed_on,
+    command_config_option,
     examples,
     json_option,
     settings_file_option,
 )
 from penstock.cli.output import print_colored, print_json, print_table
 from penstock.cli.settings_file import load
+from penstock.client.security.options import NO_SECURITY, Security
 from penstock.client.transport.addresses import Address, parse_addresses
 from penstock.core.settings.tree import Settings
 
@@ -65,6 +68,7 @@ _WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (replaced by th
     help="Look at this broker as a client would; several with commas. Without it, at the one that "
     "the settings name, if it runs.",
 )
+@command_config_option
 @settings_file_option
 @click.option("--data-dir", help="Look at this data directory instead of the settings'.")
 @click.option(
@@ -99,7 +103,9 @@ def doctor(
         with blamed_on("--bootstrap-server"):
             asked = parse_addresses(bootstrap)
     settings = load(file, {"node.data_dir": data_dir}).settings
-    judgements = list(examined(settings, asked, timeout_seconds))
+    # A broker on this machine has no TLS and no login.
+    security = client_settings().security if asked else NO_SECURITY
+    judgements = list(examined(settings, asked, timeout_seconds, security))
     found = [one for one in judgements if one.level == FINDING]
     if as_json:
         print_json({"findings": len(found), "checks": [one.document() for one in judgements]})
@@ -116,13 +122,16 @@ def doctor(
 
 
 def examined(
-    settings: Settings, asked: tuple[Address, ...], timeout_seconds: float
+    settings: Settings,
+    asked: tuple[Address, ...],
+    timeout_seconds: float,
+    security: Security = NO_SECURITY,
 ) -> Iterator[Judgement]:
     """Return every judgement, in the order of the checks; of this machine if no broker is set."""
     yield from judge_versions(probe_versions())
     cluster: ClusterFacts | None = None
     if asked:
-        cluster = probe_cluster(asked, timeout_seconds)
+        cluster = probe_cluster(asked, timeout_seconds, security)
     else:
         port = _local_port(settings, timeout_seconds)
         yield judge_port(port)
@@ -130,18 +139,21 @@ def examined(
         yield from judge_limits(probe_limits(), settings)
         if port.answers_as_broker:
             asked = (Address(_local_host(settings), port.port),)
-            cluster = probe_cluster(asked, timeout_seconds)
-    yield from judge_clock(probe_clock(_newest(cluster, asked, timeout_seconds)))
+            cluster = probe_cluster(asked, timeout_seconds, security)
+    yield from judge_clock(probe_clock(_newest(cluster, asked, timeout_seconds, security)))
     if cluster is not None:
         yield from judge_cluster(cluster)
 
 
 def _newest(
-    cluster: ClusterFacts | None, asked: tuple[Address, ...], timeout_seconds: float
+    cluster: ClusterFacts | None,
+    asked: tuple[Address, ...],
+    timeout_seconds: float,
+    security: Security,
 ) -> int | None:
     if cluster is None or not cluster.advertised or cluster.problem:
         return None
-    return newest_time_of_broker(asked, timeout_seconds)
+    return newest_time_of_broker(asked, timeout_seconds, security)
 
 
 def _local_host(settings: Settings) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from penstock.cli.doctor.facts import AddressFacts, AdvertisedFacts, ClusterFacts
 from penstock.client import calls
 from penstock.client.cluster import Cluster
+from penstock.client.security.options import NO_SECURITY, Security
 from penstock.client.transport.addresses import Address
-from penstock.client.transport.blocking import BlockingConnection, connect, reason
+from penstock.client.transport.blocking import connect, reason
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 
@@ -23,20 +24,24 @@ BROKERS_MAX = 64
 _INTERNAL_PARTITIONS_MAX = 50
 
 
-def probe_address(address: Address, timeout_seconds: float) -> AddressFacts:
-    """Resolve, connect, and request the versions and the cluster's id."""
+def probe_address(
+    address: Address, timeout_seconds: float, security: Security = NO_SECURITY
+) -> AddressFacts:
+    """Resolve, connect, log in, and request the versions and the cluster's id."""
     try:
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return AddressFacts(str(address), resolve_problem=reason(error))
     resolved = tuple(dict.fromkeys(str(one[4][0]) for one in found))
     try:
-        opened = socket.create_connection(address, timeout_seconds)
+        socket.create_connection(address, timeout_seconds).close()
     except OSError as error:
         return AddressFacts(str(address), resolved, connect_problem=reason(error))
-    connection = BlockingConnection(opened, address, timeout_seconds=timeout_seconds)
     try:
-        connection.negotiate()
+        connection = connect(address, timeout_seconds=timeout_seconds, security=security)
+    except PenstockError as error:
+        return AddressFacts(str(address), resolved, speak_problem=str(error))
+    try:
         # Requested twice: the first request is slower, because this process builds its codecs.
         begun = time.monotonic()
         connection.negotiate()
@@ -51,33 +56,37 @@ def probe_address(address: Address, timeout_seconds: float) -> AddressFacts:
     )
 
 
-def probe_cluster(bootstrap: Iterable[Address], timeout_seconds: float) -> ClusterFacts:
+def probe_cluster(
+    bootstrap: Iterable[Address], timeout_seconds: float, security: Security = NO_SECURITY
+) -> ClusterFacts:
     """Return all facts of the cluster that a client sees."""
     asked = tuple(bootstrap)
-    seen = tuple(probe_address(one, timeout_seconds) for one in asked)
+    seen = tuple(probe_address(one, timeout_seconds, security) for one in asked)
     good = [at for at, facts in zip(asked, seen, strict=True) if facts.speaks_kafka]
     if not good:
         return ClusterFacts(seen)
     try:
-        with _open(good, timeout_seconds) as cluster:
+        with _open(good, timeout_seconds, security) as cluster:
             brokers = sorted(cluster.brokers().items())[:BROKERS_MAX]
             cluster_id = cluster.cluster_id()
     except PenstockError as error:
         return ClusterFacts(seen, problem=str(error))
     advertised = tuple(
-        AdvertisedFacts(number, probe_address(address, timeout_seconds))
+        AdvertisedFacts(number, probe_address(address, timeout_seconds, security))
         for number, address in brokers
     )
     return ClusterFacts(seen, cluster_id, advertised)
 
 
-def newest_time_of_broker(bootstrap: Iterable[Address], timeout_seconds: float) -> int | None:
+def newest_time_of_broker(
+    bootstrap: Iterable[Address], timeout_seconds: float, security: Security = NO_SECURITY
+) -> int | None:
     """Return the newest time in the brokers' own records; None without such records.
 
     Responses contain no time, but brokers add timestamps to the records of internal topics.
     """
     try:
-        with _open(list(bootstrap), timeout_seconds) as cluster:
+        with _open(list(bootstrap), timeout_seconds, security) as cluster:
             places = [
                 TopicPartition(topic.name or "", part.partition_index)
                 for topic in cluster.all_topics()
@@ -95,9 +104,9 @@ def newest_time_of_broker(bootstrap: Iterable[Address], timeout_seconds: float) 
     return max(times, default=None)
 
 
-def _open(addresses: list[Address], timeout_seconds: float) -> Cluster:
+def _open(addresses: list[Address], timeout_seconds: float, security: Security) -> Cluster:
     return Cluster(
         addresses,
-        lambda address: connect(address, timeout_seconds=timeout_seconds),
+        lambda address: connect(address, timeout_seconds=timeout_seconds, security=security),
         timeout_seconds=timeout_seconds,
     )
