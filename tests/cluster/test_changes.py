@@ -1,5 +1,6 @@
 """Values and keys read back, and the image of a damaged store."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -15,10 +16,11 @@ from penstock.cluster.changes import (
     apply,
     interpret,
 )
-from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage
+from penstock.cluster.image import BrokerImage, Endpoint, MetadataImage, PartitionImage
 from penstock.cluster.keys import ALL_BROKERS, KeyKind, Keys, ParsedKey
 from penstock.cluster.stores.port import Event, KeyValue
 from penstock.core.errors import StoreError
+from penstock.core.types import PLAINTEXT
 
 KEYS = Keys("/penstock/test/")
 ID = UUID(int=7)
@@ -40,8 +42,11 @@ def test_settings_read_back(settings: dict[str, str]) -> None:
 
 
 def test_other_values_read_back() -> None:
-    broker = BrokerImage(3, "host", 9092, "rack", "directory", 12)
+    endpoints = (Endpoint(PLAINTEXT, "host", 9092), Endpoint("CLIENTS", "name", 9093, "SSL"))
+    broker = BrokerImage(3, endpoints, "rack", "directory", 12)
     assert values.read_broker(values.write_broker(broker), 3, 12) == broker
+    older = b'{"v":1,"host":"host","port":9092,"rack":"rack","directory_id":"directory"}'
+    assert values.read_broker(older, 3, 12) == replace(broker, endpoints=endpoints[:1])
     for is_adopted in (False, True):
         topic = values.TopicValue(ID, 4, is_adopted)
         assert values.read_topic(values.write_topic(topic)) == topic

@@ -19,7 +19,7 @@ from penstock.cluster.controller import (
     decide_producer_ids,
     deletion_writes,
 )
-from penstock.cluster.image import BrokerImage, MetadataImage, TopicImage
+from penstock.cluster.image import BrokerImage, Endpoint, MetadataImage, TopicImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.stores.port import Compare, DeletePrefix, Event, KeyValue, Put
 from penstock.cluster.topic_rules import TopicRules, check_topic_name
@@ -36,9 +36,12 @@ from penstock.core.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from penstock.core.types import PLAINTEXT
 
 KEYS = Keys()
-ONE_BROKER = MetadataImage(brokers={1: BrokerImage(1, "localhost", 9092, None, "d", 1)})
+ONE_BROKER = MetadataImage(
+    brokers={1: BrokerImage(1, (Endpoint(PLAINTEXT, "localhost", 9092),), None, "d", 1)}
+)
 GUARD = (Compare.created_at(KEYS.broker(1), 1),)
 
 

@@ -10,16 +10,17 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.image import BrokerImage, TopicImage
+from penstock.cluster.image import BrokerImage, Endpoint, TopicImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.membership import Membership
 from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import StoreError
 from penstock.core.limits import BROKER_KEEP_ALIVE_SECONDS, BROKER_SESSION_SECONDS
+from penstock.core.types import PLAINTEXT
 from penstock.testing.memory_store import Fault, MemoryMetadataStore
 
-BROKER = BrokerImage(1, "localhost", 9092, None, "directory-1", 0)
+BROKER = BrokerImage(1, (Endpoint(PLAINTEXT, "localhost", 9092),), None, "directory-1", 0)
 
 
 class ManualClock:

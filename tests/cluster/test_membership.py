@@ -4,15 +4,16 @@ import asyncio
 
 import pytest
 
-from penstock.cluster.image import BrokerImage
+from penstock.cluster.image import BrokerImage, Endpoint
 from penstock.cluster.keys import Keys
 from penstock.cluster.membership import Membership
 from penstock.cluster.stores.port import Snapshot
 from penstock.core.errors import StoreError
 from penstock.core.limits import BROKER_KEEP_ALIVE_SECONDS, BROKER_SESSION_SECONDS
+from penstock.core.types import PLAINTEXT
 from penstock.testing.memory_store import MemoryMetadataStore
 
-BROKER = BrokerImage(1, "localhost", 9092, None, "directory-1", 0)
+BROKER = BrokerImage(1, (Endpoint(PLAINTEXT, "localhost", 9092),), None, "directory-1", 0)
 
 
 class StepClock:

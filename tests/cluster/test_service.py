@@ -21,7 +21,7 @@ from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, Sett
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.differences import difference
 from penstock.cluster.ids import draw_id, id_text
-from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.port import Delete, Event, MetadataStore, Put
@@ -36,9 +36,10 @@ from penstock.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from penstock.core.settings.coordinator_settings import GroupsSettings
+from penstock.core.types import PLAINTEXT
 from penstock.testing.memory_store import Fault, MemoryMetadataStore
 
-BROKER = BrokerImage(1, "localhost", 9092, None, "directory-1", 0)
+BROKER = BrokerImage(1, (Endpoint(PLAINTEXT, "localhost", 9092),), None, "directory-1", 0)
 Body = Callable[[MetadataService, MemoryMetadataStore], Awaitable[None]]
 
 
@@ -375,7 +376,7 @@ def test_settings_of_a_topic_can_change_under_it() -> None:
 def test_a_broker_is_registered_while_its_session_lasts() -> None:
     async def body(service: MetadataService, store: MemoryMetadataStore) -> None:
         broker = service.image.brokers[1]
-        assert (broker.host, broker.port) == ("localhost", 9092)
+        assert broker.endpoints == (Endpoint(PLAINTEXT, "localhost", 9092),)
         assert broker.epoch > 0
         await service.stop()
         assert not (await loaded(store)).brokers
@@ -388,7 +389,7 @@ def test_a_second_broker_with_the_id_is_refused_unless_it_is_the_same_directory(
         async with asyncio.TaskGroup() as tasks:
             other = MetadataService(store)
             await other.start(tasks)
-            foreign = BrokerImage(1, "elsewhere", 9, None, "directory-2", 0)
+            foreign = BrokerImage(1, (Endpoint(PLAINTEXT, "elsewhere", 9),), None, "directory-2", 0)
             with pytest.raises(DuplicateBrokerError, match="localhost:9092"):
                 await other.register_broker(foreign, tasks)
             before = service.image.brokers[1].epoch

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.service import MetadataService
@@ -32,6 +32,7 @@ from penstock.core.errors import (
     StoreError,
     UnknownTopicOrPartitionError,
 )
+from penstock.core.types import PLAINTEXT
 from penstock.testing.memory_store import Fault, MemoryMetadataStore
 from tests.cluster.test_service import BROKER, loaded, run, settled
 
@@ -48,7 +49,7 @@ def image_with(
     return MetadataImage(
         topics=PersistentMap({name: topic}),
         topic_names=PersistentMap({topic.id: name}),
-        brokers={1: BrokerImage(1, "localhost", 9092, None, "d", 3)},
+        brokers={1: BrokerImage(1, (Endpoint(PLAINTEXT, "localhost", 9092),), None, "d", 3)},
         partition_count=count,
     )
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster import values
-from penstock.cluster.image import BrokerImage, PartitionImage
+from penstock.cluster.image import BrokerImage, Endpoint, PartitionImage
 from penstock.core.errors import StoreError
+from penstock.core.types import PLAINTEXT
 
 READERS: list[Callable[[bytes], object]] = [
     values.check_format,
@@ -40,7 +41,9 @@ CORPUS: dict[str, list[bytes]] = {
         values.write_topic(values.TopicValue(UUID(int=7), 3)),
         values.write_partition(PartitionImage((1, 2), 1, 0, (1,), 0)),
         values.write_settings({"retention.ms": "1000"}),
-        values.write_broker(BrokerImage(1, "localhost", 9092, None, "directory", 0)),
+        values.write_broker(
+            BrokerImage(1, (Endpoint(PLAINTEXT, "localhost", 9092),), None, "directory", 0)
+        ),
         values.write_next_producer_id(1_000),
     ]
 }

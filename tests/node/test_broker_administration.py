@@ -4,11 +4,12 @@ import asyncio
 from pathlib import Path
 
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.image import BrokerImage, TopicImage
+from penstock.cluster.image import BrokerImage, Endpoint, TopicImage
 from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.core.clock import SystemClock
 from penstock.core.settings.tree import Settings, settings_of
+from penstock.core.types import PLAINTEXT
 from penstock.protocol.error_codes import ErrorCode
 from penstock.testing import Broker
 from tests.broker.handlers.asker import Asker, batch_of
@@ -99,7 +100,9 @@ async def store_unchecked(folder: Path, topic: NewTopic) -> None:
     async with asyncio.TaskGroup() as tasks:
         metadata = MetadataService(store)
         await metadata.start(tasks)
-        await metadata.register_broker(BrokerImage(1, "h", 1, None, "d", 0), tasks)
+        await metadata.register_broker(
+            BrokerImage(1, (Endpoint(PLAINTEXT, "h", 1),), None, "d", 0), tasks
+        )
         (made,) = await metadata.create_topics([topic])
         assert isinstance(made, TopicImage)
         await metadata.stop()

@@ -8,11 +8,11 @@ import pytest
 
 from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.image import BrokerImage
+from penstock.cluster.image import BrokerImage, Endpoint
 from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import DiskFullError, InvalidTopicConfigError
-from penstock.core.types import TopicPartition
+from penstock.core.types import PLAINTEXT, TopicPartition
 from penstock.node.administration.topic_administration import Topics
 from penstock.protocol.error_codes import ErrorCode
 from penstock.replication.hosting import Hosting
@@ -45,7 +45,9 @@ def run(body: Body, defaults: Mapping[str, str] = {"retention.ms": "77"}) -> Non
             store = MemoryMetadataStore()
             metadata = MetadataService(store, defaults=lambda _: dict(defaults))
             await metadata.start(tasks)
-            await metadata.register_broker(BrokerImage(1, "h", 1, None, "d", 0), tasks)
+            await metadata.register_broker(
+                BrokerImage(1, (Endpoint(PLAINTEXT, "h", 1),), None, "d", 0), tasks
+            )
             topics = Topics(metadata, Hosting(1, metadata, storage, replicas))
             await topics.create([NewTopic(name="t", partition_count=2)], validate_only=False)
             await body(topics, replicas)

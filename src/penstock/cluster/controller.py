@@ -348,7 +348,7 @@ def check_takeover(broker: BrokerImage, registered: BrokerImage) -> None:
     """Raise an error if the registration belongs to another data directory."""
     if registered.directory_id != broker.directory_id:
         raise DuplicateBrokerError(
-            f"broker id {broker.id} is in use by {registered.host}:{registered.port}; "
+            f"broker id {broker.id} is in use by {registered.endpoints[0]}; "
             "give this broker another id, or stop the other one"
         )
 

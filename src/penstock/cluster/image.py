@@ -18,6 +18,7 @@ from uuid import UUID
 
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.quota_entities import QuotaEntity
+from penstock.core.types import PLAINTEXT
 
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 """The settings of a topic or a group that overrides nothing."""
@@ -84,18 +85,35 @@ class QuotaImage:
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """The advertised address of one listener of a broker."""
+
+    listener: str
+    host: str
+    port: int
+    protocol: str = PLAINTEXT
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerImage:
     """A broker that is registered now."""
 
     id: int
-    host: str
-    port: int
+    endpoints: tuple[Endpoint, ...]
+    """At least one, each with another listener."""
     rack: str | None
     directory_id: str
     """Identifies the data directory: distinguishes a restart from a second broker with the same id.
     """
     epoch: int
     """Revision of the store at which it registered; a restart gets a higher one."""
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Return the address of this listener; None if the broker does not have it."""
+        return next((one for one in self.endpoints if one.listener == listener), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.cluster.image import NO_SETTINGS, BrokerImage, PartitionImage
+from penstock.cluster.image import NO_SETTINGS, BrokerImage, Endpoint, PartitionImage
 from penstock.core.errors import StoreError
+from penstock.core.types import PLAINTEXT
 
 _VERSION: Final = 1
 
@@ -188,8 +189,15 @@ def write_broker(broker: BrokerImage) -> bytes:
     """Encode a broker's registration, without its epoch, which is the revision of the write."""
     return _encode(
         {
-            "host": broker.host,
-            "port": broker.port,
+            "endpoints": [
+                {
+                    "listener": one.listener,
+                    "host": one.host,
+                    "port": one.port,
+                    "protocol": one.protocol,
+                }
+                for one in broker.endpoints
+            ],
             "rack": broker.rack,
             "directory_id": broker.directory_id,
         }
@@ -202,12 +210,33 @@ def read_broker(value: bytes, broker_id: int, epoch: int) -> BrokerImage:
     rack = fields.get("rack")
     return BrokerImage(
         broker_id,
-        _text(fields, "host"),
-        _integer(fields, "port"),
+        _endpoints(fields),
         rack if isinstance(rack, str) else None,
         _text(fields, "directory_id"),
         epoch,
     )
+
+
+def _endpoints(fields: dict[str, object]) -> tuple[Endpoint, ...]:
+    """Return the endpoints; the registration of an older broker has one address."""
+    listed = fields.get("endpoints")
+    if listed is None:
+        return (Endpoint(PLAINTEXT, _text(fields, "host"), _integer(fields, "port")),)
+    if not isinstance(listed, list) or not listed:
+        raise StoreError("a broker in the metadata store has no list of endpoints")
+    found = []
+    for one in listed:
+        if not isinstance(one, dict):
+            raise StoreError("an endpoint in the metadata store is not a JSON object")
+        found.append(
+            Endpoint(
+                _text(one, "listener"),
+                _text(one, "host"),
+                _integer(one, "port"),
+                _text(one, "protocol"),
+            )
+        )
+    return tuple(found)
 
 
 def write_next_producer_id(next_producer_id: int) -> bytes:

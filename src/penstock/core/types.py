@@ -17,6 +17,9 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+PLAINTEXT = "PLAINTEXT"
+"""The protocol without encryption and login, and the name of the only listener with it."""
+
 OFFSETS_TOPIC = "__consumer_offsets"
 """The topic with the state of group coordinators."""
 TRANSACTIONS_TOPIC = "__transaction_state"

@@ -30,7 +30,7 @@ from penstock.broker.quotas.quotas import Quotas
 from penstock.broker.quotas.rates import Windows
 from penstock.client.transport.addresses import Address
 from penstock.cluster.declaration_memory import DeclarationMemory
-from penstock.cluster.image import BrokerImage
+from penstock.cluster.image import BrokerImage, Endpoint
 from penstock.cluster.service import MetadataService
 from penstock.core.clock import Clock
 from penstock.core.errors import LogDirectoryOfflineError
@@ -38,6 +38,7 @@ from penstock.core.limits import INTERPRETER_SWITCH_SECONDS
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
 from penstock.core.stopping import StopDeadline
+from penstock.core.types import PLAINTEXT
 from penstock.node.adapters import (
     ColdReads,
     DataDirectories,
@@ -139,8 +140,8 @@ async def start_parts(
         quotas=quotas,
     )
     _register(ground.metrics, coordinators, replicas, clock, stack)
-    listener, host, port = _bind(services, ground.metrics, stack, stand_ins)
-    broker = BrokerImage(settings.node.id, host, port, None, ground.directory_id, 0)
+    listener, endpoint = _bind(services, ground.metrics, stack, stand_ins)
+    broker = BrokerImage(settings.node.id, (endpoint,), None, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await hosting.host_all()
     _start_duties(ground, storage, topics, stack)
@@ -157,8 +158,8 @@ async def start_parts(
         metadata=metadata,
         metrics=ground.metrics,
         limits=_show_limits(listener, services, disk, ground.metrics),
-        advertised_host=host,
-        advertised_port=port,
+        advertised_host=endpoint.host,
+        advertised_port=endpoint.port,
         listening_port=listener.port,
         admin=admin,
         live=ground.live,
@@ -254,15 +255,15 @@ def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
 
 def _bind(
     services: BrokerServices, metrics: Registry, stack: AsyncExitStack, stand_ins: StandIns
-) -> tuple[Listener, str, int]:
-    """Return a bound listener that accepts no client yet, and the advertised address."""
+) -> tuple[Listener, Endpoint]:
+    """Return a bound listener that accepts no client yet, and its advertised address."""
     settings = services.settings.listener
     dispatcher = Dispatcher(services, HANDLERS, metrics)
     listener = Listener(settings, dispatcher, metrics, stand_ins.wrap_connection)
     listener.bind()
     stack.callback(listener.close_sockets)
     host = settings.advertised_host or settings.host
-    return listener, host, settings.advertised_port or listener.port
+    return listener, Endpoint(PLAINTEXT, host, settings.advertised_port or listener.port)
 
 
 def _show_limits(

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from penstock.broker.advertised import reachable_brokers
 from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.broker.context import RequestContext
 from penstock.protocol.error_codes import ErrorCode
@@ -35,10 +36,8 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
         cluster_id=image.cluster_id,
         controller_id=context.services.node_id,
         brokers=tuple(
-            DescribeClusterBroker(
-                broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
-            )
-            for broker in image.brokers.values()
+            DescribeClusterBroker(broker_id=broker.id, host=at.host, port=at.port, rack=broker.rack)
+            for broker, at in reachable_brokers(image, context.peer)
         ),
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations

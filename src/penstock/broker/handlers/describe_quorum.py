@@ -23,7 +23,6 @@ from penstock.protocol.messages.describe_quorum import (
 _NODES_VERSION: Final = 2
 """The first version with the listeners of the voters."""
 _EPOCH_MAX: Final = 2**31 - 1
-_LISTENER_NAME: Final = "PLAINTEXT"
 
 
 def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
@@ -70,8 +69,10 @@ def _quorum(context: RequestContext) -> ResponsePartitionData:
 
 def _nodes(context: RequestContext) -> tuple[Node, ...]:
     broker = context.services.metadata.image.brokers[context.services.node_id]
-    listener = Listener(name=_LISTENER_NAME, host=broker.host, port=broker.port)
-    return (Node(node_id=broker.id, listeners=(listener,)),)
+    listeners = tuple(
+        Listener(name=one.listener, host=one.host, port=one.port) for one in broker.endpoints
+    )
+    return (Node(node_id=broker.id, listeners=listeners),)
 
 
 def _unknown(request: DescribeQuorumRequest) -> tuple[ResponseTopicData, ...]:

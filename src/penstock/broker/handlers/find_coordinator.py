@@ -57,9 +57,10 @@ def _find(key: str, kind: CoordinatorKind, context: RequestContext) -> Coordinat
     index = context.services.coordinators.partition_of(kind, key)
     partition = image.partition(TOPICS[kind], index)
     broker = None if partition is None else image.brokers.get(partition.leader)
-    if broker is None:
+    at = None if broker is None else broker.endpoint(context.peer.listener)
+    if broker is None or at is None:
         return _coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return _coordinator(key, ErrorCode.NONE, (broker.id, broker.host, broker.port))
+    return _coordinator(key, ErrorCode.NONE, (broker.id, at.host, at.port))
 
 
 def _coordinator(key: str, code: ErrorCode, address: tuple[int, str, int] = _NOBODY) -> Coordinator:

@@ -6,6 +6,7 @@ version 0 an empty list means all topics; since version 1 that is null, and empt
 
 from collections.abc import Sequence
 
+from penstock.broker.advertised import reachable_brokers
 from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, missing_topic_code
@@ -49,10 +50,8 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
             topics += [await _answer(asked, image, created, request, context) for asked in once]
     return MetadataResponse(
         brokers=tuple(
-            MetadataResponseBroker(
-                node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
-            )
-            for broker in image.brokers.values()
+            MetadataResponseBroker(node_id=broker.id, host=at.host, port=at.port, rack=broker.rack)
+            for broker, at in reachable_brokers(image, context.peer)
         ),
         cluster_id=image.cluster_id,
         controller_id=services.node_id,
