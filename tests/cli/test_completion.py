@@ -15,6 +15,7 @@ import pytest
 from penstock.cli import brokers
 from penstock.cli.completing import answered_in_time, complete_groups, complete_topics
 from penstock.cli.main import penstock as root
+from penstock.cli.topic import describe
 from penstock.client.calls import NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.groups.groups import Groups
@@ -124,6 +125,20 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("penstock.cli.completing.answered_in_time", wait)
     monkeypatch.setattr(brokers, "connect", connect_patiently)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_missing_command_config_opens_no_connection(
+    broker: Broker, tmp_path: Path, *, is_there: bool
+) -> None:
+    """The connection would have no TLS."""
+    file = tmp_path / "client.properties"
+    if is_there:
+        file.write_text("")
+    words = ["--bootstrap-server", broker.bootstrap_server, "--command-config", str(file)]
+    context = describe.make_context("describe", words, resilient_parsing=True)
+    assert bool(complete_topics(context, ANYTHING, "o")) is is_there
 
 
 @pytest.mark.usefixtures("patient")

@@ -15,7 +15,8 @@ def test_forms_of_java() -> None:
         "# a comment\n! another\n\n  security.protocol = SASL_SSL\r\n"
         "sasl.mechanism:PLAIN\rclient.id penstock\n"
         'sasl.jaas.config=Module required \\\n    username="a" \\\n  password="b=c:d";\n'
-        "empty=\nbare\nkey\\ with\\:signs = value\\twith \\u00e9\n# end \\\nlast = x \\\\\n"
+        "empty=\nkey\\ with\\:signs = value\\twith \\u00e9\n# end \\\nlast = x \\\\\n"
+        "wide=\\ud83d\\ude00\n"
     )
     assert parse_properties(text) == {
         "security.protocol": "SASL_SSL",
@@ -23,9 +24,9 @@ def test_forms_of_java() -> None:
         "client.id": "penstock",
         "sasl.jaas.config": 'Module required username="a" password="b=c:d";',
         "empty": "",
-        "bare": "",
         "key with:signs": "value\twith é",
         "last": "x \\",
+        "wide": "\U0001f600",
     }
 
 
@@ -35,6 +36,10 @@ def test_forms_of_java() -> None:
         ("a=1\na=2", "line 2: a is set twice"),
         ("=x", "line 1 has no name"),
         ("a=\\u12", "line 1: .* four hexadecimal digits"),
+        ("a=1\nsecret", "line 2 has no value"),
+        ("a=\u00e9", "line 1 has a character outside of ASCII"),
+        ("a=\\ud800", "line 1 has half of a character"),
+        ("Secret+/=1\nSecret+/=2", "line 2: a name is set twice"),
         ("x" * (TEXT_CHARACTERS_MAX + 1), "1048577 characters"),
     ],
 )

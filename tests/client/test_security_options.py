@@ -176,7 +176,8 @@ def test_the_check_of_the_host_name(value: str, checks: bool) -> None:
     [
         ({"ssl.enabled.protocols": "TLSv1.3"}, ("TLSv1.3",)),
         ({"ssl.enabled.protocols": "TLSv1.3, TLSv1.2"}, ("TLSv1.2", "TLSv1.3")),
-        ({"ssl.protocol": "TLSv1.2"}, ("TLSv1.2", "TLSv1.3")),
+        ({"ssl.protocol": "TLSv1.2"}, ("TLSv1.2",)),
+        ({"ssl.protocol": "TLSv1.3"}, ("TLSv1.2", "TLSv1.3")),
         ({"ssl.protocol": "TLS"}, ("TLSv1.2", "TLSv1.3")),
     ],
 )

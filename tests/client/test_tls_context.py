@@ -51,6 +51,7 @@ def family() -> Family:
 @pytest.fixture(autouse=True)
 def _no_cache() -> None:
     tls._cached_context.cache_clear()
+    tls._last_good.clear()
 
 
 def trust(issued: Issued) -> CertificateStore:
@@ -278,11 +279,33 @@ def test_a_renewed_key_of_the_client_is_used(family: Family, tmp_path: Path) -> 
     assert far.getpeercert()["subject"] == ((("commonName", "renewed"),),)  # type: ignore[index]
 
 
+def test_a_certificate_waits_for_its_key(family: Family, tmp_path: Path) -> None:
+    """Files are renewed one after the other; a job that connects in between must not end."""
+    ca, certificate, key = (tmp_path / name for name in ("ca.pem", "client.pem", "client.key"))
+    write(ca, family.authority.certificate_pem)
+    write(certificate, family.client.certificate_pem)
+    write(key, family.client.key_pem())
+    identity = Identity(CertificateStore(str(certificate)), CertificateStore(str(key)))
+    options = TlsOptions(CertificateStore(str(ca)), identity)
+    first = build_context(options)
+    renewed = issue("renewed", family.authority)
+    write(certificate, renewed.certificate_pem)
+    assert build_context(options) is first
+    write(ca, family.stranger.certificate_pem)
+    with pytest.raises(ConfigError, match="does not fit"):
+        build_context(options)
+    write(ca, family.authority.certificate_pem)
+    write(key, renewed.key_pem())
+    far = shake(build_context(options), server_context(family, tmp_path, wants_client=True))
+    assert far.getpeercert()["subject"] == ((("commonName", "renewed"),),)  # type: ignore[index]
+
+
 def test_the_cache_is_bounded(family: Family) -> None:
     for number in range(tls.CONTEXTS_MAX + 5):
         suites = ("ECDHE-RSA-AES128-GCM-SHA256",) * (number + 1)
         build_context(TlsOptions(trust(family.authority), cipher_suites=suites))
     assert tls._cached_context.cache_info().currsize == tls.CONTEXTS_MAX
+    assert len(tls._last_good) == tls.CONTEXTS_MAX
 
 
 def test_a_failure_is_not_cached(family: Family, tmp_path: Path) -> None:

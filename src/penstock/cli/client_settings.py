@@ -19,17 +19,23 @@ from click.core import ParameterSource
 
 from penstock.cli.options import BOOTSTRAP_DEFAULT, COMMAND_CONFIG
 from penstock.cli.output import note
-from penstock.client.property_file import parse_properties
-from penstock.client.security.options import NO_SECURITY, Security, parse_security
+from penstock.client.property_file import is_setting_name, parse_properties
+from penstock.client.security.options import (
+    NO_SECURITY,
+    SECURITY_SETTINGS,
+    Security,
+    parse_security,
+)
+from penstock.client.transport.options import checked_client_id
 from penstock.client.transport.versions import CLIENT_NAME
 from penstock.core.errors import ConfigError
 
 VARIABLE_PREFIX: Final = "PENSTOCK_CLIENT_"
 FILE_BYTES_MAX: Final = 1_048_576
+NOTED_NAMES_MAX: Final = 20
 
 _BOOTSTRAP: Final = "bootstrap.servers"
 _CLIENT_ID: Final = "client.id"
-_PREFIXES: Final = ("security.", "ssl.", "sasl.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +74,28 @@ def chosen_bootstrap(bootstrap: str, settings: ClientSettings) -> str:
 
 
 def _parsed(given: dict[str, str], path: str | None, *, is_quiet: bool) -> ClientSettings:
-    unused = [
-        name
-        for name in sorted(given)
-        if name not in (_BOOTSTRAP, _CLIENT_ID) and not name.startswith(_PREFIXES)
-    ]
-    if unused and not is_quiet:
-        note(f"note: settings without an effect on a command: {', '.join(unused)[:500]}.")
     try:
-        security = parse_security(
-            {name: value for name, value in given.items() if name.startswith(_PREFIXES)}
-        )
+        security = parse_security(given)
+        client_id = checked_client_id(given.get(_CLIENT_ID, CLIENT_NAME))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}" if path else str(error), hint=error.hint) from error
-    return ClientSettings(security, given.get(_CLIENT_ID, CLIENT_NAME), given.get(_BOOTSTRAP))
+    if not is_quiet:
+        _note_unused(set(given) - SECURITY_SETTINGS - {_BOOTSTRAP, _CLIENT_ID})
+    return ClientSettings(security, client_id, given.get(_BOOTSTRAP))
+
+
+def _note_unused(names: set[str]) -> None:
+    shown = sorted(name for name in names if is_setting_name(name))
+    if names:
+        hidden = f"{len(names) - len(shown)} other names" if len(shown) < len(names) else ""
+        listed = ", ".join([*shown[:NOTED_NAMES_MAX], *([hidden] if hidden else [])])
+        note(f"note: settings without an effect on a command: {listed}.")
 
 
 def _file_settings(path: str) -> dict[str, str]:
     try:
         with Path(path).open("rb") as file:
-            text = file.read(FILE_BYTES_MAX + 1).decode()
+            text = file.read(FILE_BYTES_MAX + 1).decode("utf-8-sig")
         return parse_properties(text)
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not a properties file: it is not UTF-8.") from None

@@ -14,9 +14,10 @@ from contextlib import suppress
 from typing import Final
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from penstock.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE
+from penstock.cli.options import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, COMMAND_CONFIG
 from penstock.client.cluster import Cluster
 from penstock.core.errors import PenstockError
 
@@ -63,6 +64,8 @@ def _matching(
     from penstock.cli.brokers import open_cluster
     from penstock.cli.client_settings import client_settings
 
+    if _is_unread(context):
+        return []
     try:
         # Of this thread's context; the other thread has none.
         settings = client_settings(context, is_quiet=True)
@@ -81,6 +84,13 @@ def _matching(
     taken = {str(one) for value in context.params.values() for one in _each(value)}
     matching = [one for one in sorted(names) if one.startswith(incomplete) and one not in taken]
     return [CompletionItem(name) for name in matching[:NAMES_MAX]]
+
+
+def _is_unread(context: click.Context) -> bool:
+    """Whether `--command-config` names a file that does not exist: TLS may be in it."""
+    source = context.get_parameter_source("command_config")
+    is_given = source in (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    return is_given and not context.meta.get(COMMAND_CONFIG)
 
 
 def _each(value: object) -> tuple[object, ...]:

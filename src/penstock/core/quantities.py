@@ -25,3 +25,8 @@ def duration_text(duration_ms: float) -> str:
 def count_text(count: int, word: str) -> str:
     """Return a count with its noun: `1 row`, `2,000 rows`."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def printable(text: str) -> str:
+    """Return a text of another program for a message: control characters are spaces."""
+    return "".join(one if one.isprintable() else " " for one in text)

@@ -21,7 +21,8 @@ TO_CLIENT: Final = frozenset(
     {"bootstrap.servers", "client.id", "request.timeout.ms", "default.api.timeout.ms"}
 )
 """Settings of the connection."""
-TO_CLIENT_PREFIXES: Final = ("security.", "ssl.", "sasl.")
+OF_SECURITY: Final = ("security.", "ssl.", "sasl.")
+"""Prefixes of names that the client checks, known or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class SettingTables:
             if not option.startswith(PREFIX):
                 continue
             name = option.removeprefix(PREFIX)
-            if name in TO_CLIENT or name.startswith(TO_CLIENT_PREFIXES):
+            if name in TO_CLIENT or name in SECURITY_SETTINGS or name.startswith(OF_SECURITY):
                 to_client[name] = text
             elif name in self.used:
                 used[name] = text

@@ -309,6 +309,8 @@ def _measure(kind: str, options: Mapping[str, object]) -> None:
     settings = client_settings()
     bootstrap, against = chosen_bootstrap(str(given["bootstrap"]), settings), given["against"]
     against_settings = settings_of_file(given["against_config"])
+    if given["against_config"] is not None and against is None:
+        raise click.UsageError("--against-config is for the broker that --against names: give it.")
     for option, text in (("--bootstrap-server", bootstrap), ("--against", against)):
         if text is not None:
             with blamed_on(option):

@@ -99,12 +99,15 @@ def doctor(
             "a client: give one of them."
         )
     asked: tuple[Address, ...] = ()
+    client = client_settings()
+    if bootstrap is None and data_dir is None:
+        bootstrap = client.bootstrap
     if bootstrap is not None:
         with blamed_on("--bootstrap-server"):
             asked = parse_addresses(bootstrap)
     settings = load(file, {"node.data_dir": data_dir}).settings
     # A broker on this machine has no TLS and no login.
-    security = client_settings().security if asked else NO_SECURITY
+    security = client.security if asked else NO_SECURITY
     judgements = list(examined(settings, asked, timeout_seconds, security))
     found = [one for one in judgements if one.level == FINDING]
     if as_json:

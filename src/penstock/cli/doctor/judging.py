@@ -329,7 +329,7 @@ def _judge_address(check: str, seen: AddressFacts, name: str) -> Judgement:
             check,
             FINDING,
             f"{name} accepts connections, but does not answer as a broker: {seen.speak_problem}",
-            "It is another service, or a listener with TLS or SASL: name a PLAINTEXT one.",
+            "It is another service, or a listener with TLS or SASL: give --command-config.",
         )
     return Judgement(check, FINE, f"{name} answers as a broker, in {seen.answer_ms:.1f} ms")
 

@@ -57,6 +57,11 @@ def parse_ciphers(given: GivenSettings) -> tuple[tuple[str, ...], tuple[str, ...
                 f"{given.shown(CIPHER_SUITES)}: cipher {name} is not supported. "
                 f"Use ciphers of {', '.join(_SUITES_1_2.values())}."
             )
+    if older and TLS_1_2 not in versions:
+        raise ConfigError(
+            f"{given.shown(CIPHER_SUITES)} has ciphers of TLS 1.2, but "
+            f"{given.shown(ENABLED_PROTOCOLS)} excludes it. Change one of them."
+        )
     if older:
         return tuple(older), versions
     if TLS_1_3 not in versions:
@@ -68,7 +73,7 @@ def parse_ciphers(given: GivenSettings) -> tuple[tuple[str, ...], tuple[str, ...
 
 
 def _versions(given: GivenSettings) -> tuple[str, ...]:
-    """Return the enabled versions. In Kafka, `ssl.protocol` restricts none; it is only checked."""
+    """Return the enabled versions. As in Java, `ssl.protocol=TLSv1.2` excludes TLS 1.3."""
     protocol = given.text(PROTOCOL, "TLS")
     if protocol not in {"TLS", *VERSIONS}:
         _refuse_version(given, PROTOCOL, protocol)
@@ -78,7 +83,14 @@ def _versions(given: GivenSettings) -> tuple[str, ...]:
             _refuse_version(given, ENABLED_PROTOCOLS, version)
     if not enabled:
         _refuse_version(given, ENABLED_PROTOCOLS, "''")
-    return tuple(version for version in VERSIONS if version in enabled)
+    allowed = (TLS_1_2,) if protocol == TLS_1_2 else VERSIONS
+    versions = tuple(version for version in allowed if version in enabled)
+    if not versions:
+        raise ConfigError(
+            f"{given.shown(PROTOCOL)}={protocol} excludes every version of "
+            f"{given.shown(ENABLED_PROTOCOLS)}. Change one of them."
+        )
+    return versions
 
 
 def _refuse_version(given: GivenSettings, name: str, version: str) -> NoReturn:

@@ -38,4 +38,4 @@ def forget_credential(security: Security) -> None:
     if security.sasl is not None and security.sasl.tokens is not None:
         from penstock.client.security.bearer import TOKENS
 
-        TOKENS.forget(security.sasl.tokens)
+        TOKENS.forget(security.sasl.tokens, security.tls)

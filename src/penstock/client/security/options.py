@@ -57,7 +57,7 @@ always rejected: without it in this set, a caller that selects by name would ign
 SECRET_SETTINGS: Final = TLS_SECRET_SETTINGS | SASL_SECRET_SETTINGS
 """Names whose values must not be shown."""
 
-_OWN_PREFIXES: Final = ("security.", "ssl.", "sasl.")
+_OWN_PARTS: Final = ("security.", "ssl.", "sasl.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,10 @@ NO_SECURITY: Final = Security()
 def parse_security(settings: Mapping[str, str], *, prefix: str = "") -> Security:
     """Return the options from Kafka's settings; `prefix` is the prefix of each name in messages."""
     for name in settings:
-        if name.lower().startswith(_OWN_PREFIXES) and name not in SECURITY_SETTINGS:
+        # Anywhere in the name: a prefix, a space or a byte order mark before it, or capitals, would
+        # leave the connection without the security that the user asked for.
+        is_own = any(part in name.lower() for part in _OWN_PARTS)
+        if is_own and name not in SECURITY_SETTINGS:
             raise _unknown(name, prefix)
     given = GivenSettings(settings, prefix, SECURITY_SETTINGS)
     given.refuse(

@@ -10,7 +10,7 @@ tokens.
 import re
 import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Final, Self
 
@@ -68,12 +68,18 @@ _RESERVED_EXTENSION: Final = "auth"
 class TokenSource:
     """An identity provider, and the client that requests tokens of it (client credentials)."""
 
-    endpoint: str
+    endpoint: str = field(repr=False)
+    """Its query may contain a key, so that messages have `place` instead."""
     client_id: str
     client_secret: Secret
     scope: str = ""
     extensions: tuple[tuple[str, str], ...] = ()
     """Names and values that a login sends to the broker beside the token."""
+
+    @property
+    def place(self) -> str:
+        """Return the URL of the endpoint without its query."""
+        return self.endpoint.partition("?")[0]
 
     def for_task(self) -> Self:
         """Return the same source for a task of Spark."""
@@ -187,6 +193,10 @@ def _token_source(given: GivenSettings, jaas: Mapping[str, Secret]) -> TokenSour
             raise ConfigError(f"{place} is missing: OAUTHBEARER needs an id and a secret. Set it.")
     assert client_id is not None
     assert client_secret is not None
+    if ":" in client_id.reveal():
+        raise ConfigError(f"{places[0]} has a colon, which Basic authentication cannot carry.")
+    if not f"{client_id.reveal()}{client_secret.reveal()}{scope}".isprintable():
+        raise ConfigError(f"{places[0]}, its secret or its scope has an invisible character.")
     extensions = _extensions(named, given.shown(JAAS if given.has(JAAS) else EXTENSIONS))
     return TokenSource(endpoint, client_id.reveal(), client_secret, scope, extensions)
 

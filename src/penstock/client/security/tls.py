@@ -7,7 +7,8 @@ disk: OpenSSL reads it from memory, or, on a system without that, from a file th
 can read and that is deleted at once.
 
 Contexts are cached, because loading the system's authorities takes milliseconds. A changed file
-gives a new context, so new connections use renewed certificates and open ones keep theirs. Callers
+gives a new context, so new connections use renewed certificates and open ones keep theirs. While
+a renewed certificate waits for its key, the last good pair is used, with a warning. Callers
 must NOT change a cached context: other connections share it. `new_context` returns one that is not
 shared.
 """
@@ -18,9 +19,11 @@ import logging
 import os
 import ssl
 import tempfile
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.client.security.certificate_files import (
     OpenedStore,
@@ -46,7 +49,35 @@ def build_context(options: TlsOptions) -> ssl.SSLContext:
     """Return the context of these options and the present files. It is shared: do not change it."""
     # Looked at before the files are read: a file that changes in between is read again next time.
     stamps = tuple(store_stamp(store) for store in _stores(options))
-    return _cached_context(options, stamps)
+    try:
+        context = _cached_context(options, stamps)
+    except _UnfitPairError as error:
+        with _lock:
+            last = _last_good.get(options)
+        # Only while the trusted authorities are the same: they take effect at once.
+        if last is None or (options.trust is not None and last.stamps[0] != stamps[0]):
+            raise
+        LOGGER.warning("a renewed certificate is not used yet: %s", error)
+        return last.context
+    with _lock:
+        _last_good[options] = _Good(context, stamps)
+        _last_good.move_to_end(options)
+        if len(_last_good) > CONTEXTS_MAX:
+            _last_good.popitem(last=False)
+    return context
+
+
+class _UnfitPairError(ConfigError):
+    """A key that does not fit its certificate: both are renewed one after the other."""
+
+
+class _Good(NamedTuple):
+    context: ssl.SSLContext
+    stamps: tuple[tuple[int, ...], ...]
+
+
+_lock = threading.Lock()
+_last_good: OrderedDict[TlsOptions, _Good] = OrderedDict()
 
 
 def new_context(options: TlsOptions, clock: Clock | None = None) -> ssl.SSLContext:
@@ -162,7 +193,7 @@ def _unusable_pair(
     certificates: CertificateStore, key: CertificateStore, error: ssl.SSLError | ValueError
 ) -> ConfigError:
     if isinstance(error, ssl.SSLError) and error.reason in _MISMATCHES:
-        return ConfigError(
+        return _UnfitPairError(
             f"the private key in {shown_store(key)} does not fit the certificate in "
             f"{shown_store(certificates)}. Name a key and a certificate that belong together."
         )

@@ -120,15 +120,19 @@ def connect(
     )
     try:
         connection.negotiate()
-    except PenstockError as error:
+    except BaseException as error:
         connection.close()
-        raise negotiation_failure(address, security, error) from error
+        if isinstance(error, PenstockError):
+            raise negotiation_failure(address, security, error) from error
+        raise
     if security.uses_sasl:
         try:
             connection.authenticate()
-        except PenstockError as error:
+        except BaseException as error:
             connection.close()
-            raise login_failure(address, error) from error
+            if isinstance(error, PenstockError):
+                raise login_failure(address, error) from error
+            raise
     return connection
 
 
@@ -150,11 +154,14 @@ def _open_socket(address: Address, timeout_seconds: float, security: Security) -
 def negotiation_failure(address: Address, security: Security, error: PenstockError) -> ClientError:
     """Return the error of a connection whose first exchange failed."""
     if security.tls is not None:
+        from penstock.client.transport.tls_errors import ended_early
         from penstock.client.transport.tls_socket import late_failure
 
         failure = late_failure(address, error)
         if failure is not None:
             return failure
+        if isinstance(error, AnswerLostError):
+            return ended_early(address, error)
     return not_a_broker(address, error)
 
 

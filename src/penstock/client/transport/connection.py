@@ -15,9 +15,10 @@ connection ends. A timeout ends the connection too, because a stream without its
 unusable; the other tasks then get `AnswerLostError`. A connection belongs to one event loop and
 retries nothing.
 
-With TLS, "handed to the kernel" means handed to the TLS layer below: the last byte of a large
-request is a TLS record of its own, and without it the broker does not execute the request. A
-connection with a login authenticates again before its session ends, between two requests.
+With TLS the layer below accepts and encrypts a whole request at once. A request that was sent in
+part then counts as sent: the error is `AnswerLostError`, the careful one. A connection with a login
+authenticates again before its session ends, between two requests. A login that is interrupted, also
+by a cancelled task, ends the connection: the broker would wait for its next token.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ from penstock.client.transport.login import (
     login_failure,
     renewal_at,
 )
-from penstock.client.transport.tls_errors import ended, tls_failure
+from penstock.client.transport.tls_errors import certificate_name, ended, tls_failure
 from penstock.client.transport.versions import (
     ASK_VERSIONS,
     CLIENT_NAME,
@@ -93,20 +94,18 @@ async def connect(
     connection = await _open(address, make, min(timeout_seconds, CONNECT_SECONDS_MAX), security)
     try:
         await connection.negotiate()
-    except PenstockError as error:
+    except BaseException as error:
         await connection.close()
-        raise negotiation_failure(address, security, error) from error
-    except asyncio.CancelledError:
-        await connection.close()
+        if isinstance(error, PenstockError):
+            raise negotiation_failure(address, security, error) from error
         raise
     if security.uses_sasl:
         try:
             await connection.authenticate()
-        except PenstockError as error:
+        except BaseException as error:
             await connection.close()
-            raise login_failure(address, error) from error
-        except asyncio.CancelledError:
-            await connection.close()
+            if isinstance(error, PenstockError):
+                raise login_failure(address, error) from error
             raise
     return connection
 
@@ -119,10 +118,11 @@ async def _open(
 ) -> "AsyncConnection":
     # The context reads files.
     context = await asyncio.to_thread(build_context, security.tls) if security.tls else None
+    name = certificate_name(address) if context else None
     try:
         async with asyncio.timeout(timeout_seconds):
             _, connection = await asyncio.get_running_loop().create_connection(
-                make, *address, ssl=context, server_hostname=address.host if context else None
+                make, *address, ssl=context, server_hostname=name
             )
     except ssl.SSLError as error:
         raise tls_failure(address, error) from error
@@ -233,28 +233,38 @@ class AsyncConnection(asyncio.BufferedProtocol):
         except TimeoutError:
             raise self._unsent("timed out before the login was renewed") from None
         except PenstockError as error:
-            self._fail(AnswerLostError(str(error)))
             raise login_failure(self._address, error) from error
 
     async def _log_in(self) -> None:
         """Carry the calls of a login; the caller holds `_sending`."""
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
+        begun = asyncio.get_running_loop().time()
         # A token may have to be requested, and SCRAM derives a key for milliseconds.
         calls = log_in(await asyncio.to_thread(new_exchange, self._security), self._address)
         try:
             call = next(calls)
             while True:
-                version = choose_version(call, self._versions, self._address)
-                deadline = loop.time() + self._timeout_seconds
-                await self._wait_for_room(is_between_frames=True)
-                answer = await self._answer(await self._write(call, version), call, deadline)
-                call = await asyncio.to_thread(_step, calls, answer)
+                call = await asyncio.to_thread(_step, calls, await self._carry_login(call))
         except _FinishedError as finished:
             self._renew_at_seconds = renewal_at(begun, finished.lifetime_ms)
-        except AuthenticationError:
-            forget_credential(self._security)
+        except BaseException as error:
+            # The broker waits for the next token: nothing else can follow on this connection.
+            self._fail(AnswerLostError(f"the login at {self._address} was interrupted: {error}"))
+            if isinstance(error, AuthenticationError):
+                forget_credential(self._security)
             raise
+
+    async def _carry_login(self, call: Call[Any]) -> Message:
+        """Send a call of a login and wait for its answer, within one timeout."""
+        version = choose_version(call, self._versions, self._address)
+        deadline = asyncio.get_running_loop().time() + self._timeout_seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._wait_for_room(is_between_frames=True)
+                answer = await self._write(call, version)
+        except TimeoutError:
+            raise self._unsent("timed out") from None
+        message: Message = await self._answer(answer, call, deadline)
+        return message
 
     async def _exchange(self, call: Call[Result], version: int) -> Result:
         deadline = asyncio.get_running_loop().time() + self._timeout_seconds

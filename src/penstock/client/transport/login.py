@@ -21,6 +21,7 @@ from penstock.core.errors import (
     ClientError,
     PenstockError,
 )
+from penstock.core.quantities import printable
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -32,6 +33,8 @@ from penstock.protocol.messages.sasl_handshake import (
 )
 from penstock.security.sasl_client import SaslClient
 
+FOREIGN_CHARACTERS_MAX: Final = 300
+"""Of a broker's text in a message."""
 TOKENS_MAX: Final = 5
 """Tokens of one exchange: SCRAM has two, a refused OAUTHBEARER two."""
 RENEWAL_SHARE: Final = 0.85
@@ -96,7 +99,7 @@ def _choose_mechanism(mechanism: str, address: Address) -> Generator[Call[Any], 
     if answer.error_code == ErrorCode.NONE:
         return
     if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        offered = ", ".join(answer.mechanisms) or "none"
+        offered = printable(", ".join(answer.mechanisms))[:FOREIGN_CHARACTERS_MAX] or "none"
         raise AuthenticationError(
             f"{address} does not offer the SASL mechanism {mechanism}; it offers {offered}.",
             hint="Set sasl.mechanism to one that the listener offers.",
@@ -112,7 +115,7 @@ def _choose_mechanism(mechanism: str, address: Address) -> Generator[Call[Any], 
 def _refused(
     mechanism: str, address: Address, answer: SaslAuthenticateResponse
 ) -> AuthenticationError:
-    text = answer.error_message or answer.error_code.name
+    text = printable(answer.error_message or answer.error_code.name)[:FOREIGN_CHARACTERS_MAX]
     return AuthenticationError(
         f"{address} refused the login with {mechanism}: {text.rstrip('.')}.",
         hint="Check the user and the credential, and that the user exists for this mechanism.",

@@ -70,9 +70,7 @@ def parse_client_options(settings: Mapping[str, str], *, prefix: str = "") -> Cl
     except InvalidRequestError as error:
         text = f"{error} {error.hint}".rstrip()
         raise ConfigError(f"{prefix}{BOOTSTRAP_SERVERS}: {text}") from error
-    client_id = settings.get(CLIENT_ID, CLIENT_NAME)
-    if len(client_id.encode()) > CLIENT_ID_BYTES_MAX:
-        raise ConfigError(f"{prefix}{CLIENT_ID} is longer than {CLIENT_ID_BYTES_MAX} bytes.")
+    client_id = checked_client_id(settings.get(CLIENT_ID, CLIENT_NAME), prefix)
     defaults = ClientOptions(bootstrap)
     request_timeout_ms = _milliseconds(
         settings, REQUEST_TIMEOUT_MS, defaults.request_timeout_ms, prefix
@@ -89,6 +87,17 @@ def parse_client_options(settings: Mapping[str, str], *, prefix: str = "") -> Cl
         ),
         security,
     )
+
+
+def checked_client_id(client_id: str, prefix: str = "") -> str:
+    """Return a client id that fits into a request."""
+    try:
+        size_bytes = len(client_id.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(f"{prefix}{CLIENT_ID} is not valid Unicode.") from None
+    if size_bytes > CLIENT_ID_BYTES_MAX:
+        raise ConfigError(f"{prefix}{CLIENT_ID} is longer than {CLIENT_ID_BYTES_MAX} bytes.")
+    return client_id
 
 
 def _milliseconds(settings: Mapping[str, str], name: str, default: int, prefix: str) -> int:

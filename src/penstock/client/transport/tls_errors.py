@@ -8,8 +8,17 @@ import ssl
 from typing import Final
 
 from penstock.client.transport.addresses import Address
-from penstock.core.errors import BrokerUnreachableError, ClientError, TlsHandshakeError
+from penstock.core.errors import (
+    BrokerUnreachableError,
+    ClientError,
+    PenstockError,
+    TlsHandshakeError,
+)
 
+WRONG_LISTENER: Final = (
+    "Check that this is a TLS listener; for one without TLS set security.protocol to PLAINTEXT or "
+    "SASL_PLAINTEXT."
+)
 _EXPIRED: Final = 10
 _NOT_YET_VALID: Final = 9
 _NAME_MISMATCHES: Final = frozenset({62, 64})
@@ -56,10 +65,26 @@ def tls_failure(address: Address, error: ssl.SSLError) -> ClientError:
 def ended(address: Address) -> BrokerUnreachableError:
     """Return the error of a connection that the server ended during the handshake."""
     return BrokerUnreachableError(
-        f"{address} closed the connection during the TLS handshake.",
-        hint="Check that this is a TLS listener; for one without TLS set security.protocol to "
-        "PLAINTEXT or SASL_PLAINTEXT.",
+        f"{address} closed the connection during the TLS handshake.", hint=WRONG_LISTENER
     )
+
+
+def ended_early(address: Address, error: PenstockError) -> BrokerUnreachableError:
+    """Return the error of a connection that ended before its first answer, after the handshake.
+
+    With TLS 1.3 a server refuses the client's certificate then. Its alert is lost when the
+    connection is reset.
+    """
+    return BrokerUnreachableError(
+        f"{address} ended the connection after the TLS handshake: {error}",
+        hint="If the listener requires a client certificate, set ssl.certificate.location and "
+        "ssl.key.location, or ssl.keystore.location.",
+    )
+
+
+def certificate_name(address: Address) -> str:
+    """Return the name that the certificate must contain: without the dot of an absolute name."""
+    return address.host.removesuffix(".") or address.host
 
 
 def _unverified(address: Address, error: ssl.SSLCertVerificationError) -> TlsHandshakeError:

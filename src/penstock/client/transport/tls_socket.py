@@ -15,8 +15,13 @@ from typing import Final
 from penstock.client.security.options import TlsOptions
 from penstock.client.security.tls import build_context
 from penstock.client.transport.addresses import Address
-from penstock.client.transport.tls_errors import ended, tls_failure
-from penstock.core.errors import ClientError
+from penstock.client.transport.tls_errors import (
+    WRONG_LISTENER,
+    certificate_name,
+    ended,
+    tls_failure,
+)
+from penstock.core.errors import BrokerUnreachableError, ClientError
 from penstock.protocol.encoder_source import Buffer
 
 WRITE_BYTES_MAX: Final = 65_536
@@ -26,10 +31,16 @@ WRITE_BYTES_MAX: Final = 65_536
 def secure(opened: socket.socket, address: Address, options: TlsOptions) -> "TlsSocket":
     """Perform the TLS handshake within the socket's timeout; on failure close the socket."""
     try:
-        secured = build_context(options).wrap_socket(opened, server_hostname=address.host)
+        name = certificate_name(address)
+        secured = build_context(options).wrap_socket(opened, server_hostname=name)
     except ssl.SSLError as error:
         opened.close()
         raise tls_failure(address, error) from error
+    except TimeoutError as error:
+        opened.close()
+        raise BrokerUnreachableError(
+            f"the TLS handshake with {address} timed out.", hint=WRONG_LISTENER
+        ) from error
     except OSError as error:
         opened.close()
         raise ended(address) from error

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
+from penstock.client.security.options import SECURITY_SETTINGS
 from penstock.client.transport.options import ClientOptions, parse_client_options
 from penstock.records.compression import CODEC_NAMES
 from penstock.spark.errors import OptionError, SparkQueryError
@@ -233,6 +234,8 @@ def _unknown_options(options: Mapping[str, str]) -> list[str]:
     for name in sorted(options):
         if name in known or name in OF_SPARK or name.startswith(PREFIX):
             continue
+        if name in SECURITY_SETTINGS:
+            raise OptionError(name, "there is no such option.", f"Did you mean '{PREFIX}{name}'?")
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         if close:
             raise OptionError(

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Final
 
 from penstock.client.calls import FetchBounds
+from penstock.client.security.options import SECURITY_SETTINGS
 from penstock.client.transport.options import ClientOptions, parse_client_options
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_settings import PREFIX
@@ -335,6 +336,8 @@ def _unknown_options(options: Mapping[str, str]) -> list[str]:
     for name in sorted(options):
         if name in known or name.startswith(PREFIX):
             continue
+        if name in SECURITY_SETTINGS:
+            raise OptionError(name, "there is no such option.", f"Did you mean '{PREFIX}{name}'?")
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         if close:
             raise OptionError(
