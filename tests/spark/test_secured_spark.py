@@ -27,7 +27,7 @@ from tests.oracle.secured_kafka import (
     secured_kafka,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.every_spark]
+pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
 VALUES = sorted(f"value-{number}" for number in range(200))
@@ -60,7 +60,7 @@ def options(kafka: SecuredKafka, protocol: str) -> dict[str, str]:
     return chosen
 
 
-@pytest.mark.parametrize("protocol", [SASL_SSL, SSL])
+@pytest.mark.parametrize("protocol", [pytest.param(SASL_SSL, marks=pytest.mark.every_spark), SSL])
 def test_both_connectors_and_the_sink(kafka: SecuredKafka, protocol: str, tmp_path: Path) -> None:
     source, target = f"source-{protocol}", f"target-{protocol}"
     plain = parse_client_options({"bootstrap.servers": kafka.bootstrap(PLAINTEXT)})
