@@ -61,8 +61,8 @@ lint: install ## format, lint, types, layers, generated files
 check: lint test ## everything that is fast: lint, then the fast tests
 
 .PHONY: test
-test: install ## the fast tests alone
-	$(FAST_TESTS)
+test: install ## the fast tests alone, at most 20 seconds each
+	$(FAST_TESTS) --timeout 20
 
 .PHONY: test-slow
 test-slow: install ## tests of seconds each: real Delta and Iceberg tables, waits for time-outs; without Spark
