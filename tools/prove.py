@@ -188,6 +188,13 @@ PROOFS = (
         ("make", "interop-live"),
         (sums_of("{0} tests passed", r"(\d+) passed"),),
     ),
+    Proof(
+        "sessions",
+        "Penstock's client on a secured Apache Kafka, 100 sessions renewed under load",
+        pytest_of("tests/interop/test_secured_clients.py", marker="interop"),
+        (passed, lines_like(r"sessions with \S+: ")),
+        {"PENSTOCK_SESSIONS": "100"},
+    ),
     *(
         Proof(
             f"compat-{folder.replace('_', '-')}",
