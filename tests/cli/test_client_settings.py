@@ -69,7 +69,7 @@ def test_a_byte_order_mark_does_not_hide_the_protocol(penstock: Penstock, tmp_pa
 def test_other_settings_of_kafka_are_noted(penstock: Penstock, tmp_path: Path) -> None:
     code, shown = listed(penstock, tmp_path, f"acks=all\nlinger.ms=5\n{KEY}=1\n".encode())
     assert code == exits.UNREACHABLE
-    assert "without an effect on a command: acks, linger.ms, 1 other names." in shown
+    assert "without an effect on a command: acks, linger.ms, 1 other name." in shown
 
 
 def test_against_config_needs_against(penstock: Penstock, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""A broker's end for tests of logins: a thread that answers as told by a function.
+"""A server for tests of logins: it answers four APIs, and a function may answer or fail instead.
 
-It answers ApiVersions, SaslHandshake, SaslAuthenticate and Metadata rightly, unless `handle` takes
-a request for itself. `requests` has the API key of each request, `connections` their number.
+It answers ApiVersions, SaslHandshake, SaslAuthenticate and Metadata as a broker does, unless
+`handle` returns True for a request. `requests` has the API key of each request, and `connections`
+is the number of accepted connections.
 """
 
 import socket

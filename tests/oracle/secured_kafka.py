@@ -250,7 +250,7 @@ def _sasl_properties(key_set: Path) -> dict[str, str]:
 
 
 def _allowed_key_set(key_set: Path) -> list[str]:
-    """Kafka reads a key set only if the Java process is told that it may: URL and file alike."""
+    """Kafka reads a key set only from the URLs and files that these system properties allow."""
     return [
         f"-D{_OAUTH_PROPERTY}.allowed.urls={key_set.as_uri()}",
         f"-D{_OAUTH_PROPERTY}.allowed.files={key_set}",

@@ -1,8 +1,8 @@
 """Settings of the connection to a cluster: `--command-config` and `PENSTOCK_CLIENT_*`.
 
 The file has Kafka's form and names, so that one file serves Kafka's tools and Penstock. A variable
-overrides a line of the file: `PENSTOCK_CLIENT_SASL_PASSWORD` is `sasl.password`. Secrets are never
-options of a command, because every user of a machine can list the arguments of processes.
+overrides the setting of the same name: `PENSTOCK_CLIENT_SASL_PASSWORD` is `sasl.password`. Secrets
+are never options of a command, because every user of a machine can list the arguments of processes.
 
 Settings of Kafka without a meaning for a command, such as `acks`, are ignored with a note. Wrong
 settings of TLS and SASL are errors.
@@ -29,6 +29,7 @@ from penstock.client.security.options import (
 from penstock.client.transport.options import checked_client_id
 from penstock.client.transport.versions import CLIENT_NAME
 from penstock.core.errors import ConfigError
+from penstock.core.quantities import count_text
 
 VARIABLE_PREFIX: Final = "PENSTOCK_CLIENT_"
 FILE_BYTES_MAX: Final = 1_048_576
@@ -85,11 +86,13 @@ def _parsed(given: dict[str, str], path: str | None, *, is_quiet: bool) -> Clien
 
 
 def _note_unused(names: set[str]) -> None:
-    shown = sorted(name for name in names if is_setting_name(name))
-    if names:
-        hidden = f"{len(names) - len(shown)} other names" if len(shown) < len(names) else ""
-        listed = ", ".join([*shown[:NOTED_NAMES_MAX], *([hidden] if hidden else [])])
-        note(f"note: settings without an effect on a command: {listed}.")
+    if not names:
+        return
+    listed = sorted(name for name in names if is_setting_name(name))[:NOTED_NAMES_MAX]
+    others = len(names) - len(listed)
+    if others:
+        listed.append(count_text(others, "other name"))
+    note(f"note: settings without an effect on a command: {', '.join(listed)}.")
 
 
 def _file_settings(path: str) -> dict[str, str]:

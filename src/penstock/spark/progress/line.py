@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from itertools import dropwhile, islice, takewhile
 from typing import Final
 
+from penstock.core.quantities import printable
 from penstock.core.types import TopicPartition
 from penstock.spark.progress.reading import QueryProgress, lag_by_topic, positions_of
 
@@ -29,7 +30,7 @@ _PACKAGES: Final = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)+(?=[A-Z])")
 
 def query_label(query_id: str, name: str | None) -> str:
     """Return a query's label in a line: its name, or the beginning of its id."""
-    return _printable(name or query_id[:SHORT_ID_CHARACTERS])[:NAME_CHARACTERS_MAX]
+    return printable(name or query_id[:SHORT_ID_CHARACTERS])[:NAME_CHARACTERS_MAX]
 
 
 def progress_text(label: str, progress: QueryProgress, *, is_idle: bool = False) -> str:
@@ -69,7 +70,7 @@ def reason_of(error: str) -> str:
             raised = takewhile(_is_text, dropwhile(_is_indented, lines[number + 1 :]))
             reason = " ".join(raised) or reason
     # The package of an exception's class does not help a reader: `a.b.C: text` becomes `C: text`.
-    reason = _printable(_PACKAGES.sub("", reason.strip()))
+    reason = printable(_PACKAGES.sub("", reason.strip()))
     return reason if len(reason) <= REASON_CHARACTERS_MAX else reason[:REASON_CHARACTERS_MAX] + "…"
 
 
@@ -106,7 +107,3 @@ def _number(value: float) -> str:
 
 def _duration(milliseconds: int) -> str:
     return f"{milliseconds:,} ms" if milliseconds < 10_000 else f"{milliseconds / 1000:,.1f} s"
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text)

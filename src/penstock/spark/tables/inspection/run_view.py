@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
-from penstock.core.quantities import count_text, duration_text, size_text
+from penstock.core.quantities import count_text, duration_text, printable, size_text
 from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
 
 WINDOW_MS: Final = 60_000
@@ -58,8 +58,8 @@ class RunView:
         began_ms: int | None = None,
     ) -> None:
         """Create the view; `row_word` is the word for a row, in an upsert "change"."""
-        self._pipeline = _printable(pipeline)
-        self._table = _printable(table)
+        self._pipeline = printable(pipeline)
+        self._table = printable(table)
         self._mode = ""
         self._interval_ms = interval_ms
         self._totals = Totals()
@@ -89,8 +89,8 @@ class RunView:
 
     def started(self, mode: str, reasons: Sequence[str]) -> str:
         """Record the start of the query in this mode; return the line for a log."""
-        self._mode = _printable(mode)
-        return f"{self._pipeline}  runs {self._mode}: {_printable('; '.join(reasons))}"
+        self._mode = printable(mode)
+        return f"{self._pipeline}  runs {self._mode}: {printable('; '.join(reasons))}"
 
     def batch_done(self, event: BatchDone) -> None:
         """Record a committed batch."""
@@ -115,7 +115,7 @@ class RunView:
     def broker_away(self, problem: str, now_ms: int) -> str:
         """Record that no broker responds; return the line for a log, the first time."""
         is_new = self._away_since_ms is None
-        self._away_problem = _printable(problem)[:PROBLEM_CHARACTERS_MAX]
+        self._away_problem = printable(problem)[:PROBLEM_CHARACTERS_MAX]
         if not is_new:
             return ""
         self._away_since_ms = now_ms
@@ -204,7 +204,7 @@ class RunView:
         """Return the line of one maintenance, for a log; empty if there was nothing to do."""
         if event.is_idle:
             return ""
-        table = _printable(event.table or self._table)
+        table = printable(event.table or self._table)
         return f"{self._pipeline}  maintenance of {table}  {_summary(event)}"
 
     def end_line(self) -> str:
@@ -244,7 +244,7 @@ class RunView:
 
 def _summary(event: MaintenanceDone) -> str:
     if event.problem:
-        return f"not done, and tried again: {_printable(event.problem)}"
+        return f"not done, and tried again: {printable(event.problem)}"
     parts = (
         (
             event.compacted_files,
@@ -266,11 +266,7 @@ def _lags(lags: Mapping[str, int]) -> str:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    words = (f"{_printable(name)} {count:,}" for name, count in counts.items())
+    words = (f"{printable(name)} {count:,}" for name, count in counts.items())
     text = ", ".join(islice(words, NAMES_SHOWN_MAX))
     more = len(counts) - NAMES_SHOWN_MAX
     return f"{text} and {more:,} more" if more > 0 else text
-
-
-def _printable(text: str) -> str:
-    return "".join(one if one.isprintable() else " " for one in text)
