@@ -195,6 +195,13 @@ PROOFS = (
         (passed, lines_like(r"sessions with \S+: ")),
         {"PENSTOCK_SESSIONS": "100"},
     ),
+    Proof(
+        "authorizer",
+        "Access rules: 100,000 random sets beside Apache Kafka's own authorizer",
+        pytest_of("tests/interop/test_authorizer_oracle.py", marker="interop"),
+        (passed, lines_like(r"^\.*(?:authorizer|filters): ")),
+        {"PENSTOCK_AUTHORIZER_CASES": "100000"},
+    ),
     *(
         Proof(
             f"compat-{folder.replace('_', '-')}",

@@ -1,0 +1,1 @@
+"""Access rules (ACLs): their values, the authorizer that applies them, and the rules file."""
