@@ -16,10 +16,10 @@ import pytest
 from penstock.client.security import tls
 from penstock.client.security.certificate_files import STORE_BYTES_MAX
 from penstock.client.security.options import CertificateStore, Identity, TlsOptions
-from penstock.client.security.pem import validity
 from penstock.client.security.tls import build_context, new_context
 from penstock.client.security.tls_options import StoreKind
 from penstock.core.errors import ConfigError
+from penstock.security.certificates.pem import validity
 from penstock.security.secret import Secret
 from tests.client.certificates import DAY, Issued, issue, write
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from penstock.client.property_file import parse_properties
 from penstock.client.security.jaas import parse_jaas
 from penstock.client.security.options import parse_security
-from penstock.client.security.pem import validity
 from penstock.core.errors import AuthenticationError, ConfigError
+from penstock.security.certificates.pem import validity
 from penstock.security.sasl_client import ScramClient
 from penstock.security.secret import Secret
 

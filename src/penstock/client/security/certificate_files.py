@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.client.security.options import CertificateStore
-from penstock.client.security.pem import pem_blocks
 from penstock.client.security.tls_options import PKCS12, jks_remedy
 from penstock.core.errors import ConfigError
+from penstock.security.certificates.pem import pem_blocks
 from penstock.security.secret import Secret
 
 STORE_BYTES_MAX: Final = 4_194_304

@@ -33,16 +33,18 @@ from penstock.client.security.certificate_files import (
 )
 from penstock.client.security.cipher_suites import TLS_1_2, TLS_1_3
 from penstock.client.security.options import CertificateStore, Identity, TlsOptions
-from penstock.client.security.pem import certificate_text, validity
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
+from penstock.security.certificates.pem import certificate_text, validity
 from penstock.security.secret import Secret
 
 CONTEXTS_MAX: Final = 32
 """Sets of options in one process: one for each cluster that it uses."""
 LOGGER: Final = logging.getLogger(__name__)
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
-_MISMATCHES: Final = frozenset({"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"})
+_MISMATCHES: Final = frozenset(
+    {"KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED"}
+)
 
 
 def build_context(options: TlsOptions) -> ssl.SSLContext:
