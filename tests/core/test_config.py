@@ -36,11 +36,11 @@ def test_nothing_given_is_the_defaults() -> None:
 
 
 def test_each_layer_overrides_the_one_before() -> None:
-    toml_text = "[listener]\nport = 1\nhost = 'a'\n\n[node]\nid = 7\n"
-    environment = {"PENSTOCK_LISTENER__PORT": "2", "PENSTOCK_LISTENER__HOST": "b"}
+    toml_text = "[listener]\nport = 1\nhost = '127.0.0.8'\n\n[node]\nid = 7\n"
+    environment = {"PENSTOCK_LISTENER__PORT": "2", "PENSTOCK_LISTENER__HOST": "127.0.0.9"}
     loaded = load_settings(toml_text, environment, {"listener.port": 3}, "penstock.toml")
     assert loaded.value("listener.port") == 3
-    assert loaded.value("listener.host") == "b"
+    assert loaded.value("listener.host") == "127.0.0.9"
     assert loaded.value("node.id") == 7
     assert loaded.sources["listener.port"] == "flag --port"
     assert loaded.sources["listener.host"] == "environment variable PENSTOCK_LISTENER__HOST"
@@ -165,11 +165,11 @@ def test_a_section_that_is_a_value() -> None:
 
 
 def test_a_wildcard_host_needs_an_advertised_one() -> None:
-    (problem,) = problems(flags={"listener.host": "0.0.0.0"})
-    assert "listener.advertised_host" in problem
-    loaded = load_settings(
-        None, {}, {"listener.host": "0.0.0.0", "listener.advertised_host": "broker.example"}
-    )
+    unreachable, insecure = problems(flags={"listener.host": "0.0.0.0"})
+    assert "listener.advertised_host" in unreachable
+    assert "security.allow_insecure" in insecure
+    advertised = {"listener.host": "0.0.0.0", "listener.advertised_host": "broker.example"}
+    loaded = load_settings(None, {}, {**advertised, "security.allow_insecure": True})
     assert loaded.settings.listener.advertised_host == "broker.example"
 
 
@@ -198,9 +198,9 @@ def test_flat_keywords_fill_the_tree(tmp_path: Path) -> None:
 
 
 def test_a_flat_keyword_wins_over_the_tree_it_is_given() -> None:
-    loaded = load_settings("[listener]\nport = 1\nhost = 'a'", {}, {})
+    loaded = load_settings("[listener]\nport = 1\nhost = '127.0.0.8'", {}, {})
     config = BrokerConfig(port=2, settings=loaded.settings)
-    assert (config.port, config.host) == (2, "a")
+    assert (config.port, config.host) == (2, "127.0.0.8")
 
 
 def test_flat_keywords_are_checked() -> None:
@@ -234,6 +234,10 @@ def test_every_setting_says_what_it_is() -> None:
         "transactions",
         "disk",
         "admin",
+        "security",
+        "tls",
+        "oidc",
+        "ldap",
     }
 
 

@@ -43,8 +43,11 @@ def test_nothing_is_suggested_for_nonsense() -> None:
 
 
 def test_what_cannot_change_while_a_broker_runs() -> None:
-    """Exactly these; whoever adds a setting decides and has it followed."""
-    assert {key for key in FIELDS if not is_live(key)} == {
+    """Exactly these, and identity and access as a whole."""
+    fixed = {key for key in FIELDS if not is_live(key)}
+    secured = {key for key in FIELDS if key.startswith(("security.", "tls.", "oidc.", "ldap."))}
+    assert secured <= fixed
+    assert fixed - secured == {
         "node.id",
         "node.data_dir",
         "node.storage",
@@ -66,4 +69,9 @@ def test_what_cannot_change_while_a_broker_runs() -> None:
         "admin.host",
         "admin.port",
         "admin.allowed_hosts",
+        "admin.auth",
+        "admin.metrics_open",
+        "admin.certificate",
+        "admin.key",
+        "admin.client_ca",
     }

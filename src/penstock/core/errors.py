@@ -246,6 +246,29 @@ class AmbiguousStoreError(StoreError):
     """The metadata store may or may not have applied the change: re-read before deciding."""
 
 
+# --- Users ---
+
+
+class UserError(PenstockError):
+    """A change of a user's credential, or a look-up of one, is rejected."""
+
+
+class UnknownMechanismError(UserError):
+    """A SASL mechanism that has no stored credentials."""
+
+
+class UnacceptableCredentialError(UserError):
+    """The name of a user or its number of iterations is out of range."""
+
+
+class DuplicateUserError(UserError):
+    """One request names a user twice."""
+
+
+class UnknownUserError(UserError):
+    """The user has no credential for the mechanism."""
+
+
 # --- Replication ---
 
 

@@ -4,7 +4,7 @@ Plain `int` and `str` stay plain if the argument's name has the unit; only value
 together have a class.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class TopicPartition(NamedTuple):
@@ -17,7 +17,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-PLAINTEXT = "PLAINTEXT"
+PLAINTEXT: Final = "PLAINTEXT"
 """The protocol without encryption and login, and the name of the only listener with it."""
 
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -1,6 +1,6 @@
 """`[admin]`: the HTTP port for metrics, health and administration."""
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ ADMIN_PORT_DEFAULT: Final = 8080
 
 
 class AdminSettings(Section):
-    """The port for operators: metrics, health, REST. It has no authentication."""
+    """The port for operators: metrics, health, REST."""
 
     enabled: Annotated[
         bool, Field(description="Serve metrics, health and the REST API over HTTP.")
@@ -20,8 +20,7 @@ class AdminSettings(Section):
         str,
         Field(
             min_length=1,
-            description="Address to listen on. Every client that can connect may administer the "
-            "broker: there is no authentication yet.",
+            description="Address to listen on.",
         ),
     ] = "127.0.0.1"
     port: Annotated[
@@ -39,5 +38,33 @@ class AdminSettings(Section):
             min_length=1,
             description="Names, with commas, that requests to the REST API may use for this host, "
             "besides addresses and `localhost`; `*` allows every name. It keeps web pages out.",
+        ),
+    ] = None
+    auth: Annotated[
+        Literal["none", "basic", "bearer", "mtls"],
+        Field(
+            description="How callers prove their identity: `basic` with user and password, as for "
+            "the mechanism PLAIN; `bearer` with a token, as for OAUTHBEARER; `mtls` with a "
+            "certificate. Each caller has its own rights. `none`: each caller is "
+            "`User:ANONYMOUS`, for loopback addresses.",
+        ),
+    ] = "none"
+    metrics_open: Annotated[
+        bool,
+        Field(description="Serve /metrics to callers without an identity too."),
+    ] = False
+    certificate: Annotated[
+        str | None,
+        Field(min_length=1, description="Certificate of this port in PEM; unset: no TLS."),
+    ] = None
+    key: Annotated[
+        str | None,
+        Field(min_length=1, description="Private key of the certificate, in PEM."),
+    ] = None
+    client_ca: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Certificate authorities of callers, in PEM, for `auth` `mtls`.",
         ),
     ] = None

@@ -15,7 +15,7 @@ This module reads no file and no environment: the caller passes them in. It is n
 topic settings; those belong to a topic and are changed over the wire.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, Literal
@@ -23,6 +23,8 @@ from typing import Final, Literal
 from pydantic.fields import FieldInfo
 
 from penstock.core.errors import ConfigError
+from penstock.core.settings.contradictions import contradictions
+from penstock.core.settings.listener_declarations import SECTION as LISTENERS
 from penstock.core.settings.setting_layers import (
     Findings,
     checked,
@@ -35,8 +37,6 @@ from penstock.core.settings.topic_declarations import TopicCheck, TopicDeclarati
 from penstock.core.settings.tree import FIELDS, Settings, flat_values, settings_of
 
 DEFAULT_SOURCE: Final = "default"
-
-_WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (rejected below)
 
 
 class BrokerConfig(Settings):
@@ -82,10 +82,11 @@ class BrokerConfig(Settings):
         problems: list[str] = []
         for key, value in given.items():
             values[key] = checked(key, value, f"BrokerConfig, {key}", problems)
-        problems += contradictions(values, dict.fromkeys(given, "BrokerConfig"))
         _raise_if_any(problems)
         # Without a tree only passed keywords count as set: `penstock.testing` reads that.
-        tree = settings_of({key: values[key] for key in given} if settings is None else values)
+        chosen = {key: values[key] for key in given} if settings is None else values
+        tree = settings_of(chosen, base.listeners)
+        _raise_if_any(contradictions(tree, dict.fromkeys(given, "BrokerConfig")))
         super().__init__(**{name: getattr(tree, name) for name in Settings.model_fields})
 
 
@@ -144,6 +145,7 @@ def describe_sections() -> dict[str, str]:
     return {
         name: (section.annotation.__doc__ or "") if section.annotation else ""
         for name, section in Settings.model_fields.items()
+        if name != LISTENERS
     }
 
 
@@ -163,30 +165,21 @@ def load_settings(
     findings = Findings()
     values: dict[str, object] = flat_values(Settings())
     sources: dict[str, str] = dict.fromkeys(FIELDS, DEFAULT_SOURCE)
-    of_file, topics = file_layer(toml_text or "", file_name, findings)
+    of_file, declared = file_layer(toml_text or "", file_name, findings)
     of_environment = environment_layer(environment, findings)
     for layer in (of_file, of_environment, flag_layer(flags, findings)):
         for key, (value, source) in layer.items():
             values[key] = value
             sources[key] = source
     problems = findings.problems
-    for topic in topics:
+    for topic in declared.topics:
         problems += (f"{topic.source}: {problem}" for problem in check_topic(topic))
-    problems += contradictions(values, sources)
+    # A wrong value is a problem already, and the tree would refuse it: its default stands in.
+    usable = {key: value for key, value in values.items() if key not in findings.wrong}
+    settings = settings_of(usable, declared.listeners)
+    problems += contradictions(settings, sources)
     _raise_if_any(problems)
-    return Loaded(settings_of(values), sources, topics, tuple(findings.notes))
-
-
-def contradictions(values: Mapping[str, object], sources: Mapping[str, str]) -> Iterator[str]:
-    """Yield the contradictions between settings that are valid alone."""
-    host = values["listener.host"]
-    is_wildcard = isinstance(host, str) and host in _WILDCARD_HOSTS
-    if is_wildcard and values["listener.advertised_host"] is None:
-        source = sources.get("listener.host", DEFAULT_SOURCE)
-        yield (
-            f"listener.host = {host!r} ({source}) names no address that a "
-            "client can connect to. Set listener.advertised_host to the name that clients use."
-        )
+    return Loaded(settings, sources, declared.topics, tuple(findings.notes))
 
 
 def _raise_if_any(problems: Iterable[str]) -> None:

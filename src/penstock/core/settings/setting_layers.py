@@ -4,12 +4,14 @@ Guarantees: a layer has only valid values; every other value is a problem that n
 the value, its source and a remedy. `core.settings.tree.config` decides which layer wins.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from penstock.core.settings.listener_declarations import SECTION as LISTENERS
+from penstock.core.settings.listener_declarations import NamedListener, read_listeners
 from penstock.core.settings.setting_names import (
     closest_keys,
     current_key,
@@ -36,14 +38,40 @@ class Findings:
 
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    wrong: set[str] = field(default_factory=set)
+    """Keys whose value is a problem."""
+
+    def take(
+        self,
+        key: str,
+        check: Callable[[str, Any, str, list[str]], object],
+        value: object,
+        source: str,
+    ) -> object:
+        """Return the checked value; note the key if the value is wrong."""
+        count = len(self.problems)
+        checked_value = check(key, value, source, self.problems)
+        if len(self.problems) > count:
+            self.wrong.add(key)
+        return checked_value
 
 
-def file_layer(
-    toml_text: str, file_name: str, findings: Findings
-) -> tuple[Layer, tuple[TopicDeclaration, ...]]:
-    """Return the settings and the declared topics of a settings file."""
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """The arrays of a settings file."""
+
+    topics: tuple[TopicDeclaration, ...] = ()
+    listeners: tuple[NamedListener, ...] = ()
+
+
+def _nothing_declared() -> "tuple[Layer, Declared]":
+    return {}, Declared()
+
+
+def file_layer(toml_text: str, file_name: str, findings: Findings) -> tuple[Layer, Declared]:
+    """Return the settings of a settings file, and its declared topics and listeners."""
     if not toml_text:
-        return {}, ()
+        return _nothing_declared()
     import tomllib  # needed only with a settings file
 
     try:
@@ -56,29 +84,31 @@ def file_layer(
             f"{file_name} cannot be read: {error}. Correct the number that is too long or the "
             "value that is nested too deep, and check again."
         )
-    return {}, ()
+    return _nothing_declared()
 
 
-def _read_file(
-    toml_text: str, file_name: str, findings: Findings
-) -> tuple[Layer, tuple[TopicDeclaration, ...]]:
+def _read_file(toml_text: str, file_name: str, findings: Findings) -> tuple[Layer, Declared]:
     import tomllib
 
     from penstock.core.settings.toml_lines import key_lines, line_of
 
     document = tomllib.loads(toml_text)
     lines = key_lines(toml_text)
-    declared: tuple[TopicDeclaration, ...] = ()
-    entries = document.get(SECTION)
-    if isinstance(entries, list):
+    problems = findings.problems
+    topics: tuple[TopicDeclaration, ...] = ()
+    if isinstance(entries := document.get(SECTION), list):
         del document[SECTION]
-        declared = read_declarations(entries, lines, file_name, findings.problems)
+        topics = read_declarations(entries, lines, file_name, problems)
+    listeners: tuple[NamedListener, ...] = ()
+    if isinstance(entries := document.get(LISTENERS), list):
+        del document[LISTENERS]
+        listeners = read_listeners(entries, lines, file_name, problems)
     layer: Layer = {}
     for given, value in _flattened(document):
         line = line_of(lines, given)
         source = file_name if line is None else f"{file_name} line {line}"
         _take(layer, given, value, source, findings)
-    return layer, declared
+    return layer, Declared(topics, listeners)
 
 
 def environment_layer(environment: Mapping[str, str], findings: Findings) -> Layer:
@@ -98,7 +128,7 @@ def environment_layer(environment: Mapping[str, str], findings: Findings) -> Lay
             findings.notes.append(f"{name} is an old name: set {environment_name(key)} instead.")
             if environment_name(key) in environment:
                 continue
-        layer[key] = (checked_text(key, text, source, findings.problems), source)
+        layer[key] = (findings.take(key, checked_text, text, source), source)
     return layer
 
 
@@ -110,7 +140,7 @@ def flag_layer(flags: Mapping[str, object], findings: Findings) -> Layer:
             continue
         assert key in FIELDS, f"a flag for an unknown setting: {key}"
         source = f"flag {_FLAG_NAMES.get(key) or '--' + key.rpartition('.')[2].replace('_', '-')}"
-        layer[key] = (checked(key, value, source, findings.problems), source)
+        layer[key] = (findings.take(key, checked, value, source), source)
     return layer
 
 
@@ -147,7 +177,7 @@ def _take(layer: Layer, given: str, value: object, source: str, findings: Findin
     else:
         if key != given:
             findings.notes.append(f"{given} ({source}) is an old name: call it {key}.")
-        layer[key] = (checked(key, value, source, findings.problems), source)
+        layer[key] = (findings.take(key, checked, value, source), source)
 
 
 def _flattened(document: Mapping[str, object]) -> Iterator[tuple[str, object]]:

@@ -7,6 +7,7 @@ does NOT know how changes are applied.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from penstock.core.settings.listener_declarations import SECTION as LISTENERS
 from penstock.core.settings.setting_names import is_live
 from penstock.core.settings.tree import Settings, flat_values
 
@@ -25,6 +26,9 @@ class ChangedSetting(NamedTuple):
 def changed_settings(before: Settings, after: Settings) -> tuple[ChangedSetting, ...]:
     """Return the changed settings, in the order of the tree."""
     old, new = flat_values(before), flat_values(after)
+    old[LISTENERS], new[LISTENERS] = _names(before), _names(after)
+    if before.listeners != after.listeners and old[LISTENERS] == new[LISTENERS]:
+        new[LISTENERS] = f"{new[LISTENERS]}, changed"
     return tuple(ChangedSetting(key, old[key], new[key]) for key in old if old[key] != new[key])
 
 
@@ -36,8 +40,12 @@ def restart_reasons(
         f"{one.key} = {_shown(one.after)} ({sources.get(one.key, 'default')}) needs a restart: "
         f"this broker runs with {_shown(one.before)}. Restart it, or take the change back."
         for one in changed
-        if not is_live(one.key)
+        if one.key == LISTENERS or not is_live(one.key)
     )
+
+
+def _names(settings: Settings) -> str:
+    return ", ".join(listener.name for listener in settings.listeners) or "none"
 
 
 def _shown(value: object) -> str:

@@ -16,8 +16,16 @@ from pydantic.fields import FieldInfo
 from penstock.core import limits
 from penstock.core.settings.admin_settings import AdminSettings
 from penstock.core.settings.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.settings.listener_declarations import NamedListener
 from penstock.core.settings.quota_settings import QuotasSettings
+from penstock.core.settings.security_settings import (
+    LdapSettings,
+    OidcSettings,
+    SecuritySettings,
+    TlsSettings,
+)
 from penstock.core.settings.settings_section import Section
+from penstock.core.types import PLAINTEXT
 
 
 class NodeSettings(Section):
@@ -328,6 +336,27 @@ class Settings(Section):
     disk: DiskSettings = DiskSettings()
     admin: AdminSettings = AdminSettings()
     quotas: QuotasSettings = QuotasSettings()
+    security: SecuritySettings = SecuritySettings()
+    tls: TlsSettings = TlsSettings()
+    oidc: OidcSettings = OidcSettings()
+    ldap: LdapSettings = LdapSettings()
+    listeners: tuple[NamedListener, ...] = ()
+    """Declared in `[[listeners]]`; they replace the address of `[listener]`."""
+
+    @property
+    def all_listeners(self) -> tuple[NamedListener, ...]:
+        """The declared listeners; without any, `[listener]` as the one listener PLAINTEXT."""
+        one = self.listener
+        return self.listeners or (
+            NamedListener(
+                name=PLAINTEXT,
+                host=one.host,
+                port=one.port,
+                advertised_host=one.advertised_host,
+                advertised_port=one.advertised_port,
+                protocol=PLAINTEXT,
+            ),
+        )
 
     @property
     def host(self) -> str:
@@ -348,8 +377,8 @@ class Settings(Section):
 def _fields() -> Iterator[tuple[str, FieldInfo]]:
     for section_name, section in Settings.model_fields.items():
         model = section.annotation
-        assert isinstance(model, type)
-        assert issubclass(model, Section)
+        if not isinstance(model, type) or not issubclass(model, Section):
+            continue  # declared listeners are tables of their own
         for name, field in model.model_fields.items():
             yield f"{section_name}.{name}", field
 
@@ -367,10 +396,13 @@ def flat_values(settings: Settings) -> dict[str, object]:
     }
 
 
-def settings_of(values: Mapping[str, object]) -> Settings:
+def settings_of(
+    values: Mapping[str, object], listeners: tuple[NamedListener, ...] = ()
+) -> Settings:
     """Return the tree of a flat table; missing keys have their defaults."""
-    tree: dict[str, dict[str, object]] = {}
+    tree: dict[str, object] = {"listeners": listeners} if listeners else {}
+    sections: dict[str, dict[str, object]] = {}
     for key, value in values.items():
         section, _, name = key.partition(".")
-        tree.setdefault(section, {})[name] = value
-    return Settings.model_validate(tree)
+        sections.setdefault(section, {})[name] = value
+    return Settings.model_validate(tree | sections)
