@@ -88,7 +88,7 @@ def test_newer_values_are_refused() -> None:
         (KEYS.producer_ids(), ParsedKey(KeyKind.PRODUCER_IDS)),
         (KEYS.cluster_id(), ParsedKey(KeyKind.CLUSTER_ID)),
         (KEYS.format(), ParsedKey(KeyKind.FORMAT)),
-        (KEYS.root + "acls/x", ParsedKey(KeyKind.UNKNOWN)),
+        (KEYS.root + "tokens/x", ParsedKey(KeyKind.UNKNOWN)),
         (KEYS.broker_settings("1"), ParsedKey(KeyKind.BROKER_SETTINGS, "1")),
         (KEYS.broker_settings(ALL_BROKERS), ParsedKey(KeyKind.BROKER_SETTINGS, ALL_BROKERS)),
         (KEYS.root + "configs/user/1", ParsedKey(KeyKind.UNKNOWN)),
@@ -105,7 +105,7 @@ def test_partition_keys_sort_as_they_count() -> None:
 
 
 def test_unknown_keys_of_a_newer_version_are_ignored() -> None:
-    pair = KeyValue(KEYS.root + "acls/x", b"?", 1, 1, 0)
+    pair = KeyValue(KEYS.root + "tokens/x", b"?", 1, 1, 0)
     assert interpret(KEYS, [Event(pair.key, pair)]) == ()
 
 

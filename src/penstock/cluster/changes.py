@@ -2,9 +2,10 @@
 
 `interpret` turns the events of one revision into changes in the order in which they must be
 applied. Topics are removed before partitions are changed. Partitions precede the topic that
-publishes them. Settings are last, because they belong to a published topic. A load works in the
-same way: every key of the store is one batch, applied to the empty image. So an image that followed
-each change equals the image loaded at the same revision, and a property test checks that.
+publishes them. Settings are last, because they belong to a published topic. Deleted access rules
+follow new ones: a load has the keys of both. A load works in the same way: every key of the store
+is one batch, applied to the empty image. So an image that followed each change equals the image
+loaded at the same revision, and a property test checks that.
 
 The cost of `apply` grows with the changes, not with the image: changes collect in a draft, and each
 changed map of the image is copied once at the end.
@@ -13,10 +14,18 @@ changed map of the image is copied once at the end.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TypeVar
 from uuid import UUID
 
 from penstock.cluster import values
+from penstock.cluster.access_draft import (
+    AccessChange,
+    AccessDraft,
+    AclRemovalNoted,
+    AclsRemoved,
+    AclStored,
+    ScramChanged,
+    changed_map,
+)
 from penstock.cluster.image import (
     NO_SETTINGS,
     BrokerImage,
@@ -29,7 +38,6 @@ from penstock.cluster.image import (
     similar_name,
 )
 from penstock.cluster.keys import KeyKind, Keys
-from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.quota_entities import QuotaEntity, entity_of_text
 from penstock.cluster.stores.port import Event, KeyValue
 from penstock.core.errors import StoreError
@@ -134,6 +142,7 @@ Change = (
     | BrokerRemoved
     | ProducerIdsTaken
     | ClusterNamed
+    | AccessChange
 )
 
 
@@ -144,6 +153,7 @@ def interpret(keys: Keys, events: Iterable[Event]) -> tuple[Change, ...]:
     published: list[Change] = []
     settings: list[Change] = []
     others: list[Change] = []
+    access: list[Change] = []
     for event in events:
         key, pair = keys.parse(event.key), event.value
         match key.kind:
@@ -163,13 +173,15 @@ def interpret(keys: Keys, events: Iterable[Event]) -> tuple[Change, ...]:
                 others.append(BrokerSettingsChanged(key.name, _of_broker(pair)))
             case KeyKind.QUOTAS:
                 others.append(QuotasChanged(entity_of_text(key.name), _quotas(pair)))
+            case KeyKind.ACL | KeyKind.ACL_REMOVAL | KeyKind.SCRAM:
+                access.extend(_access_changes(key.kind, key.name, pair))
             case _:
                 others.extend(_other_change(key.kind, key.number, pair))
     changed: list[Change] = [
         PartitionsChanged(values.topic_id_of(topic_id), states)
         for topic_id, states in partitions.items()
     ]
-    return (*removed, *changed, *published, *settings, *others)
+    return (*removed, *changed, *published, *settings, *others, *_removals_last(access))
 
 
 def _topic_change(name: str, pair: KeyValue | None) -> Change:
@@ -197,6 +209,29 @@ def _quotas(pair: KeyValue | None) -> QuotaImage | None:
     if pair is None:
         return None
     return QuotaImage(values.read_quotas(pair.value), pair.mod_revision)
+
+
+def _access_changes(kind: KeyKind, name: str, pair: KeyValue | None) -> Iterable[Change]:
+    if kind is KeyKind.SCRAM:
+        mechanism, _, user = name.partition("/")
+        read = None if pair is None else values.read_scram(pair.value, pair.mod_revision)
+        yield ScramChanged(mechanism, user, read)
+        return
+    found = values.acl_id_of(name)
+    if kind is KeyKind.ACL:
+        yield (
+            AclsRemoved((found,)) if pair is None else AclStored(found, values.read_acl(pair.value))
+        )
+    elif pair is None:
+        yield AclRemovalNoted(found, None)
+    else:
+        ids = values.read_acl_removal(pair.value)
+        yield AclRemovalNoted(found, ids)
+        yield AclsRemoved(ids)
+
+
+def _removals_last(changes: list[Change]) -> Iterable[Change]:
+    return sorted(changes, key=lambda change: isinstance(change, AclsRemoved))
 
 
 def _other_change(kind: KeyKind, number: int, pair: KeyValue | None) -> Iterable[Change]:
@@ -238,6 +273,7 @@ class _Draft:
         self._groups: dict[str, GroupImage | None] = {}
         self._broker_settings: dict[str, BrokerSettingsImage | None] = {**image.broker_settings}
         self._quotas: dict[QuotaEntity, QuotaImage | None] = {}
+        self._access = AccessDraft(image)
         self._partition_count = image.partition_count
         self._cluster_id = image.cluster_id
         self._producer_ids = (image.next_producer_id, image.producer_ids_revision)
@@ -262,6 +298,8 @@ class _Draft:
                 self._change_broker(change)
             case ProducerIdsTaken() | ClusterNamed():
                 self._take_of_cluster(change)
+            case _:
+                self._access.take(change)
 
     def _take_of_cluster(self, change: ProducerIdsTaken | ClusterNamed) -> None:
         if isinstance(change, ClusterNamed):
@@ -274,15 +312,19 @@ class _Draft:
         return MetadataImage(
             revision=revision,
             cluster_id=self._cluster_id,
-            topics=_changed(image.topics, self._topics),
-            topic_names=_changed(image.topic_names, self._names),
-            similar_names=_changed(image.similar_names, self._similar),
+            topics=changed_map(image.topics, self._topics),
+            topic_names=changed_map(image.topic_names, self._names),
+            similar_names=changed_map(image.similar_names, self._similar),
             brokers=MappingProxyType(self._brokers),
-            groups=_changed(image.groups, self._groups),
+            groups=changed_map(image.groups, self._groups),
             broker_settings=MappingProxyType(
                 {name: one for name, one in self._broker_settings.items() if one is not None}
             ),
-            quotas=_changed(image.quotas, self._quotas),
+            quotas=changed_map(image.quotas, self._quotas),
+            acls=self._access.acls,
+            acl_ids=self._access.acl_ids,
+            acl_removals=self._access.acl_removals,
+            scram=self._access.scram,
             partition_count=self._partition_count,
             unpublished=MappingProxyType(self._unpublished),
             next_producer_id=self._producer_ids[0],
@@ -365,16 +407,3 @@ class _Draft:
         similar = similar_name(change.name)
         if similar is not None:
             self._similar[similar] = change.name
-
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-
-def _changed(
-    before: PersistentMap[Key, Value], changed: Mapping[Key, Value | None]
-) -> PersistentMap[Key, Value]:
-    return before.changed(
-        {key: value for key, value in changed.items() if value is not None},
-        frozenset(key for key, value in changed.items() if value is None),
-    )

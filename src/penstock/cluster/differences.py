@@ -6,6 +6,12 @@ compared. Applying the result to the first image returns the second one; shared 
 
 from collections.abc import Iterable, Mapping
 
+from penstock.cluster.access_draft import (
+    AclRemovalNoted,
+    AclsRemoved,
+    AclStored,
+    ScramChanged,
+)
 from penstock.cluster.changes import (
     BrokerRegistered,
     BrokerRemoved,
@@ -27,6 +33,7 @@ from penstock.cluster.image import (
     MetadataImage,
     PartitionImage,
     QuotaImage,
+    ScramImage,
     TopicImage,
 )
 from penstock.cluster.quota_entities import QuotaEntity
@@ -48,6 +55,8 @@ def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...
     changes.extend(_group_differences(before.groups, after.groups))
     changes.extend(_broker_setting_differences(before.broker_settings, after.broker_settings))
     changes.extend(_quota_differences(before.quotas, after.quotas))
+    changes.extend(_access_differences(before, after))
+    changes.extend(_scram_differences(before.scram, after.scram))
     changes.extend(map(BrokerRemoved, before.brokers.keys() - after.brokers.keys()))
     for broker_id, broker in after.brokers.items():
         if before.brokers.get(broker_id) != broker:
@@ -105,3 +114,26 @@ def _quota_differences(
     for entity in before:
         if entity not in after:
             yield QuotasChanged(entity, None)
+
+
+def _access_differences(before: MetadataImage, after: MetadataImage) -> Iterable[Change]:
+    for removal_id in before.acl_removals.keys() | after.acl_removals.keys():
+        if before.acl_removals.get(removal_id) != after.acl_removals.get(removal_id):
+            yield AclRemovalNoted(removal_id, after.acl_removals.get(removal_id))
+    for acl_id, acl in after.acls.items():
+        if acl_id not in before.acls:
+            yield AclStored(acl_id, acl)
+    gone = tuple(acl_id for acl_id in before.acls if acl_id not in after.acls)
+    if gone:
+        yield AclsRemoved(gone)
+
+
+def _scram_differences(
+    before: Mapping[tuple[str, str], ScramImage], after: Mapping[tuple[str, str], ScramImage]
+) -> Iterable[Change]:
+    for (mechanism, user), credential in after.items():
+        if before.get((mechanism, user)) != credential:
+            yield ScramChanged(mechanism, user, credential)
+    for mechanism, user in before:
+        if (mechanism, user) not in after:
+            yield ScramChanged(mechanism, user, None)

@@ -6,8 +6,9 @@ have constant time, and a change to one topic copies neither the other topics no
 (`persistent_map`). So 100,000 partitions cost memory and not time.
 
 It holds overrides of topic and group settings as text; `topic_configs` and `group_configs` convert
-them to their types. It is not a cache of the log: it never has watermarks, offsets or group state,
-and it does not know which groups exist. Images change only by `changes.apply`, live and on load.
+them to their types. The keys of credentials are secrets, and no `repr` shows them. It is not a
+cache of the log: it never has watermarks, offsets or group state, and it does not know which groups
+exist. Images change only by `changes.apply`, live and on load.
 """
 
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from uuid import UUID
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.quota_entities import QuotaEntity
 from penstock.core.types import PLAINTEXT
+from penstock.security.acls.values import AclBinding
+from penstock.security.scram_credential import ScramCredential
 
 NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 """The settings of a topic or a group that overrides nothing."""
@@ -85,6 +88,17 @@ class QuotaImage:
 
 
 @dataclass(frozen=True, slots=True)
+class ScramImage:
+    """The credential of one user for one mechanism."""
+
+    credential: ScramCredential
+    created_ms: int
+    """Time since the epoch at which the password was set."""
+    revision: int
+    """Revision of the store at which it was written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """The advertised address of one listener of a broker."""
 
@@ -140,6 +154,16 @@ class MetadataImage:
     """By broker id as text, and by `keys.ALL_BROKERS` for all."""
     quotas: PersistentMap[QuotaEntity, QuotaImage] = field(default_factory=PersistentMap)
     """By entity, for entities with quotas."""
+    acls: PersistentMap[UUID, AclBinding] = field(default_factory=PersistentMap)
+    """The access rules of the store by id, without the ones that `acl_removals` deletes."""
+    acl_ids: PersistentMap[AclBinding, tuple[UUID, ...]] = field(default_factory=PersistentMap)
+    """The ids of each rule, sorted: more than one if two brokers created it at the same time."""
+    acl_removals: Mapping[UUID, tuple[UUID, ...]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+    """Ids of deleted rules whose keys still exist, by the id of their removal."""
+    scram: PersistentMap[tuple[str, str], ScramImage] = field(default_factory=PersistentMap)
+    """Credentials by mechanism and user."""
     partition_count: int = 0
     """Partitions of all published topics."""
     unpublished: Mapping[UUID, Mapping[int, PartitionImage]] = field(

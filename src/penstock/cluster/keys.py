@@ -6,6 +6,7 @@ several clusters. Below it (the values are in `values`):
     meta/format                     version of this layout
     meta/cluster_id                 created once
     meta/adopted                    logs that existed before the store have become topics
+    meta/login_secret               derives the salts of unknown users; not in an image
     brokers/<id>                    a registered broker; bound to its session
     topics/<name>                   the publishing key of a topic: id and number of partitions
     parts/<topic id>/<00000007>     state of one partition
@@ -14,12 +15,15 @@ several clusters. Below it (the values are in `values`):
     configs/broker/<id>             settings of a broker that were changed while it ran
     configs/broker/default          the same for all brokers
     quotas/<entity>                 quotas of a user, client id or address, or of a default
+    acls/<uuid>                     an access rule; the id is random and is never used again
+    acl_removals/<uuid>             ids of rules that are deleted together; their keys follow later
+    scram/<mechanism>/<user>        the credential of a user; the name percent-encoded
     declared/<topic name>           settings of the topic from the settings file
     producer_ids/next               first unused producer id
 
-Topic names are checked before: they have no slash, so a key can be parsed. Names of groups may have
-any characters and are encoded as in a URL, so keys stay printable text. A key that is not in this
-table belongs to a newer version; `parse` ignores it.
+Topic names are checked before: they have no slash, so a key can be parsed. Names of groups and
+users may have any characters and are encoded as in a URL, so keys stay printable text. A key that
+is not in this table belongs to a newer version; `parse` ignores it.
 """
 
 from dataclasses import dataclass
@@ -51,6 +55,9 @@ class KeyKind(Enum):
     GROUP_SETTINGS = "group_settings"
     BROKER_SETTINGS = "broker_settings"
     QUOTAS = "quotas"
+    ACL = "acl"
+    ACL_REMOVAL = "acl_removal"
+    SCRAM = "scram"
     PRODUCER_IDS = "producer_ids"
     UNKNOWN = "unknown"
 
@@ -60,8 +67,8 @@ class ParsedKey(NamedTuple):
 
     kind: KeyKind
     name: str = ""
-    """Name of a topic, group or broker (`ALL_BROKERS` for all), topic id of a partition, or an
-    entity that has quotas."""
+    """Name of a topic, group or broker (`ALL_BROKERS` for all), topic id of a partition, an entity
+    that has quotas, the id of an access rule or of a removal, or mechanism/user."""
     number: int = -1
     """Partition number, or broker id."""
 
@@ -87,6 +94,10 @@ class Keys:
     def adopted(self) -> str:
         """Return the key that exists after the logs of the data directory have become topics."""
         return f"{self.root}meta/adopted"
+
+    def login_secret(self) -> str:
+        """Return the key of the cluster's secret for logins; `parse` ignores it."""
+        return f"{self.root}meta/login_secret"
 
     def broker(self, broker_id: int) -> str:
         """Return the key of a registered broker."""
@@ -119,6 +130,18 @@ class Keys:
     def quotas(self, entity: QuotaEntity) -> str:
         """Return the key of one entity's quotas."""
         return f"{self.root}quotas/{entity.text()}"
+
+    def acl(self, acl_id: UUID) -> str:
+        """Return the key of an access rule."""
+        return f"{self.root}acls/{acl_id}"
+
+    def acl_removal(self, removal_id: UUID) -> str:
+        """Return the key that deletes several access rules at once."""
+        return f"{self.root}acl_removals/{removal_id}"
+
+    def scram(self, mechanism: str, user: str) -> str:
+        """Return the key of a user's credential for one mechanism."""
+        return f"{self.root}scram/{mechanism}/{quote(user, safe='')}"
 
     def declaration(self, name: str) -> str:
         """Return the key of a topic's declared settings; not in an image, so `parse` ignores it."""
@@ -153,8 +176,14 @@ class Keys:
             return ParsedKey(KeyKind.QUOTAS, name)
         if kind == "brokers" and name.isdecimal() and not slash:
             return ParsedKey(KeyKind.BROKER, "", int(name))
+        if kind == "scram" and number:
+            return ParsedKey(KeyKind.SCRAM, f"{name}/{unquote(number)}")
+        if kind in _ACL_KINDS and name and not slash:
+            return ParsedKey(_ACL_KINDS[kind], name)
         return ParsedKey(_SINGLE_KEYS.get(key[len(self.root) :], KeyKind.UNKNOWN))
 
+
+_ACL_KINDS: Final = {"acls": KeyKind.ACL, "acl_removals": KeyKind.ACL_REMOVAL}
 
 _SINGLE_KEYS: Final = {
     "meta/format": KeyKind.FORMAT,

@@ -12,11 +12,18 @@ id with a data directory: the node does, before it serves.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
-from penstock.cluster import broker_changes, controller, group_changes, quota_changes, topic_changes
+from penstock.cluster import (
+    acl_changes,
+    broker_changes,
+    controller,
+    group_changes,
+    quota_changes,
+    topic_changes,
+)
 from penstock.cluster.configs.described_configs import BrokerLayers
 from penstock.cluster.configs.group_configs import GroupRules
 from penstock.cluster.configs.setting_changes import SettingsChange
@@ -50,6 +57,15 @@ class Decision(NamedTuple, Generic[Result]):
     """In order, computed as they are written; None if nothing changes."""
     result: Callable[[], Result]
     """Returns the result of the request, when the writes are in the image."""
+
+
+class ChangeBase(NamedTuple):
+    """The state that a change is decided on."""
+
+    image: MetadataImage
+    keys: Keys
+    guards: tuple[Compare, ...]
+    """The compares of each transaction."""
 
 
 class MetadataService:
@@ -107,6 +123,9 @@ class MetadataService:
         # this process runs, a write whose response was lost may still arrive and publish the topic.
         if self.image.unpublished:
             await self._write(controller.sweep_writes(self._keys, self.image, self._guards()))
+        # Keys of deleted access rules, likewise.
+        if self.image.acl_removals:
+            await self._write(acl_changes.sweep_writes(self._keys, self.image, self._guards()))
         return not (await self._store.read(self._keys.adopted())).values
 
     async def adopt_topics(
@@ -328,14 +347,25 @@ class MetadataService:
 
         return await self._change("allocate producer ids", decide)
 
-    async def _change(self, action: str, decide: Callable[[], Decision[Result]]) -> Result:
-        """Decide on the newest image and write, until the writes are certainly in the store."""
+    async def carry_out(
+        self, action: str, decide: Callable[[ChangeBase], Awaitable[Decision[Result]]]
+    ) -> Result:
+        """Decide on the newest image and write, until the writes are certainly in the store.
+
+        It is for changes that another module decides. `decide` may let the event loop run.
+        """
         async with self._changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
-                decision = decide()
+                decision = await decide(ChangeBase(self.image, self._keys, self._guards()))
                 if decision.writes is None or await self._write(decision.writes):
                     return decision.result()
         raise StoreError(f"the metadata changed under every attempt to {action}")
+
+    async def _change(self, action: str, decide: Callable[[], Decision[Result]]) -> Result:
+        async def decided(_base: ChangeBase) -> Decision[Result]:
+            return decide()
+
+        return await self.carry_out(action, decided)
 
     @contextlib.asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:

@@ -5,15 +5,32 @@ equal one. A value with a higher, unknown version is rejected: an older broker m
 meaning. Unknown fields of a known version are ignored. `keys` has the key of each kind.
 """
 
+import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from penstock.cluster.image import NO_SETTINGS, BrokerImage, Endpoint, PartitionImage
+from penstock.cluster.image import (
+    NO_SETTINGS,
+    BrokerImage,
+    Endpoint,
+    PartitionImage,
+    ScramImage,
+)
 from penstock.core.errors import StoreError
 from penstock.core.types import PLAINTEXT
+from penstock.security.acls.filters import creation_problem
+from penstock.security.acls.values import (
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from penstock.security.scram_credential import ScramCredential
 
 _VERSION: Final = 1
 
@@ -167,6 +184,85 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
+def write_acl(acl: AclBinding) -> bytes:
+    """Encode an access rule."""
+    return _encode(
+        {
+            "resource_type": acl.resource_type.name,
+            "name": acl.name,
+            "pattern": acl.pattern_type.name,
+            "principal": acl.principal,
+            "host": acl.host,
+            "operation": acl.operation.name,
+            "permission": acl.permission.name,
+        }
+    )
+
+
+def read_acl(value: bytes) -> AclBinding:
+    """Return an access rule."""
+    fields = _decode(value)
+    acl = AclBinding(
+        _member(ResourceType, fields, "resource_type"),
+        _text(fields, "name"),
+        _member(PatternType, fields, "pattern"),
+        _text(fields, "principal"),
+        _text(fields, "host"),
+        _member(Operation, fields, "operation"),
+        _member(Permission, fields, "permission"),
+    )
+    problem = creation_problem(acl)
+    if problem is not None:
+        raise StoreError(f"an access rule in the metadata store is invalid: {problem}")
+    return acl
+
+
+def write_acl_removal(acl_ids: Sequence[UUID]) -> bytes:
+    """Encode the ids of access rules that are deleted together."""
+    return _encode({"acls": [str(one) for one in acl_ids]})
+
+
+def read_acl_removal(value: bytes) -> tuple[UUID, ...]:
+    """Return the ids of access rules that are deleted together."""
+    listed = _decode(value).get("acls")
+    if not isinstance(listed, list):
+        raise StoreError("a removal of access rules in the metadata store has no list of ids")
+    return tuple([acl_id_of(str(one)) for one in listed])
+
+
+def acl_id_of(text: str) -> UUID:
+    """Return the id of an access rule, or of a removal, in a key or a value."""
+    try:
+        return UUID(text)
+    except ValueError as error:
+        raise StoreError(f"{text!r} in the metadata store is not the id of a rule") from error
+
+
+def write_scram(credential: ScramCredential, created_ms: int) -> bytes:
+    """Encode a credential: neither the password nor the salted password is in it."""
+    return _encode(
+        {
+            "salt": base64.b64encode(credential.salt).decode(),
+            "stored_key": base64.b64encode(credential.stored_key).decode(),
+            "server_key": base64.b64encode(credential.server_key).decode(),
+            "iterations": credential.iterations,
+            "created_ms": created_ms,
+        }
+    )
+
+
+def read_scram(value: bytes, revision: int) -> ScramImage:
+    """Return the credential that was written at `revision`."""
+    fields = _decode(value)
+    credential = ScramCredential(
+        _bytes(fields, "salt"),
+        _bytes(fields, "stored_key"),
+        _bytes(fields, "server_key"),
+        _integer(fields, "iterations"),
+    )
+    return ScramImage(credential, _integer(fields, "created_ms"), revision)
+
+
 def write_declared(given: SetByFile) -> bytes:
     """Encode the settings of a topic that came from the settings file."""
     fields: dict[str, object] = {"id": str(given.topic_id), "settings": dict(given.settings)}
@@ -287,3 +383,25 @@ def _text(fields: Mapping[str, object], name: str) -> str:
     if not isinstance(value, str):
         raise StoreError(f"a value in the metadata store lacks the text {name!r}")
     return value
+
+
+def _bytes(fields: Mapping[str, object], name: str) -> bytes:
+    try:
+        return base64.b64decode(_text(fields, name), validate=True)
+    except ValueError as error:
+        # Without the value: it is a secret.
+        raise StoreError(f"{name!r} in the metadata store is not base64") from error
+
+
+Member = TypeVar("Member", bound=IntEnum)
+
+
+def _member(kind: type[Member], fields: Mapping[str, object], name: str) -> Member:
+    text = _text(fields, name)
+    try:
+        return kind[text]
+    except KeyError as error:
+        raise StoreError(
+            f"an access rule in the metadata store has the {name} {text!r}: it needs a newer "
+            "Penstock"
+        ) from error

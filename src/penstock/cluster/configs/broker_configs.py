@@ -65,6 +65,10 @@ _SETTINGS: Final[Mapping[str, SettingType]] = {
     "quotas.controller_window_seconds": _INT,
     "quotas.window_count": _INT,
     "quotas.window_seconds": _INT,
+    "security.allow_everyone_if_no_acl_found": _BOOLEAN,
+    "security.failed_login_delay_ms": _INT,
+    "security.reauthentication_ms_max": _LONG,
+    "security.super_users": _STRING,
     "topic_defaults.auto_create": _BOOLEAN,
     "topic_defaults.message_bytes_max": _INT,
     "topic_defaults.partitions_default": _INT,
@@ -89,12 +93,22 @@ class _Row(NamedTuple):
     documentation: str
 
 
+def _listeners(settings: Settings) -> str:
+    return ",".join(f"{one.name}://{one.host}:{one.port}" for one in settings.all_listeners)
+
+
 def _advertised(settings: Settings) -> str | None:
-    listener = settings.listener
-    if listener.advertised_host is None and listener.advertised_port is None:
+    listeners = settings.all_listeners
+    if all(one.advertised_host is None and one.advertised_port is None for one in listeners):
         return None
-    host = listener.advertised_host or listener.host
-    return f"PLAINTEXT://{host}:{listener.advertised_port or listener.port}"
+    return ",".join(
+        f"{one.name}://{one.advertised_host or one.host}:{one.advertised_port or one.port}"
+        for one in listeners
+    )
+
+
+def _protocols(settings: Settings) -> str:
+    return ",".join(f"{one.name}:{one.protocol}" for one in settings.all_listeners)
 
 
 _OTHERS: Final = (
@@ -152,8 +166,14 @@ _OTHERS: Final = (
     _Row(
         "listeners",
         _LIST,
-        lambda settings: f"PLAINTEXT://{settings.listener.host}:{settings.listener.port}",
+        _listeners,
         "Where the broker listens.",
+    ),
+    _Row(
+        "listener.security.protocol.map",
+        _LIST,
+        _protocols,
+        "The protocol of each listener.",
     ),
     _Row(
         "max.incremental.fetch.session.cache.slots",

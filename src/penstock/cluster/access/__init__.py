@@ -1,0 +1,1 @@
+"""Carries out changes of access rules and of users."""
