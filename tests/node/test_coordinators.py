@@ -1,7 +1,7 @@
 """The shards of this node follow their topic: none is created for a deleted topic."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID
 
@@ -27,6 +27,12 @@ class Metadata:
     image: MetadataImage
 
 
+class NoAuthorizer:
+    """The services of a broker that allows everything."""
+
+    access = None
+
+
 @dataclass
 class Context:
     """The caller of a request."""
@@ -34,6 +40,10 @@ class Context:
     api_version: int = 5
     client_id: str = "client"
     peer: Peer = PEER
+    services: NoAuthorizer = field(default_factory=NoAuthorizer)
+
+    def allows(self, *_: object, **__: object) -> bool:
+        return True
 
 
 def image_of(topic_id: UUID) -> MetadataImage:

@@ -1,39 +1,64 @@
-"""Authorized operations as Kafka's bit sets, on a broker that allows every client everything.
+"""Authorized operations as Kafka's bit sets: the operations that the client of a request may do.
 
-Each bit is the number of an ACL operation. There are no access rules yet, so every bit is set, as
-Kafka answers without an authorizer.
+Each bit is the number of an ACL operation. The constants are the operations that Kafka reports for
+a type of resource; `RequestContext.operations` removes the denied ones. Without an authorizer every
+bit is set, as in Kafka.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
-_CREATE: Final = 5
-_ALTER: Final = 7
-_DESCRIBE: Final = 8
-_CLUSTER_ACTION: Final = 9
-_DESCRIBE_CONFIGS: Final = 10
-_ALTER_CONFIGS: Final = 11
-_IDEMPOTENT_WRITE: Final = 12
-_READ: Final = 3
-_WRITE: Final = 4
-_DELETE: Final = 6
+from penstock.broker.context import RequestContext
+from penstock.security.acls.values import CLUSTER_NAME, Operation, ResourceType
 
 
-def _bits(*operations: int) -> int:
+def _bits(operations: Iterable[Operation]) -> int:
     return sum(1 << operation for operation in operations)
 
 
 NOT_ASKED: Final = -2147483648
 """Stands for a set that the client did not request."""
 TOPIC_OPERATIONS: Final = _bits(
-    _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS
+    (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    )
 )
-GROUP_OPERATIONS: Final = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+GROUP_OPERATIONS: Final = _bits(
+    (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    )
+)
 CLUSTER_OPERATIONS: Final = _bits(
-    _CREATE,
-    _ALTER,
-    _DESCRIBE,
-    _CLUSTER_ACTION,
-    _DESCRIBE_CONFIGS,
-    _ALTER_CONFIGS,
-    _IDEMPOTENT_WRITE,
+    (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    )
 )
+
+
+def topic_operations(name: str, context: RequestContext) -> int:
+    """Return the operations on a topic that the client may do."""
+    return context.operations(ResourceType.TOPIC, name, TOPIC_OPERATIONS)
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """Return the operations on the cluster that the client may do; none without DESCRIBE."""
+    if not context.allows_cluster(Operation.DESCRIBE):
+        return 0
+    return context.operations(ResourceType.CLUSTER, CLUSTER_NAME, CLUSTER_OPERATIONS)

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from penstock.broker.access import Access
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.pacing.budget import MemoryBudget
 from penstock.broker.pacing.turns import TurnBudget
 from penstock.broker.pacing.wide_permits import WidePermit
 from penstock.broker.peer import UNKNOWN_PEER, Peer
 from penstock.broker.ports import (
+    AclAdministration,
     BrokerAdministration,
     ColdReader,
     Coordinators,
@@ -26,6 +28,7 @@ from penstock.broker.ports import (
     RecordDeletion,
     Tasks,
     TopicAdministration,
+    UserAdministration,
 )
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.quotas.quotas import Quotas
@@ -38,6 +41,7 @@ from penstock.core.limits import UNSENT_ANSWER_BYTES_MAX
 from penstock.core.settings.current_settings import CurrentSettings
 from penstock.core.settings.tree import Settings
 from penstock.replication.manager import ReplicaManager
+from penstock.security.acls.values import CLUSTER_NAME, Operation, ResourceType
 
 TOPIC_ID_VERSION: Final = 13
 """Starting at this version of Produce and of Fetch, topics are named by their id."""
@@ -83,6 +87,12 @@ class BrokerServices:
     transaction_turns: TransactionTurns = field(default_factory=TransactionTurns)
     quotas: Quotas = field(default_factory=Quotas)
     refused_batches: RefusedBatches = field(default_factory=RefusedBatches)
+    access: Access | None = None
+    """None: there is no authorizer, and each client may do everything."""
+    acls: AclAdministration | None = None
+    """None only without an authorizer."""
+    users: UserAdministration | None = None
+    """None only in tests that change no users."""
 
     @property
     def settings(self) -> Settings:
@@ -98,10 +108,47 @@ class RequestContext(NamedTuple):
     client_id: str | None
     is_version_unsupported: bool
     peer: Peer = UNKNOWN_PEER
-    """The client: its address and its user."""
+    """The client: its address and its identity."""
     meter: RequestMeter | None = None
     """Counts the costs of the request, while any quota is set."""
     client: Cancellation | None = None
     """Cancelled when the connection is gone: reads for its requests end early."""
     permit: WidePermit | None = None
     """Of a wide request; released with the answer, or earlier when it begins to wait."""
+    api_key: int = -1
+
+    def allows(
+        self,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        is_logged: bool = True,
+    ) -> bool:
+        """Whether the client may; pass `is_logged=False` for a check that only hides something."""
+        access = self.services.access
+        return access is None or access.allows(
+            self.peer, self.api_key, operation, resource_type, name, is_logged=is_logged
+        )
+
+    def allows_cluster(self, operation: Operation, *, is_logged: bool = True) -> bool:
+        """Whether the client may do this to the cluster."""
+        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, is_logged=is_logged)
+
+    def record_change(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """Log a change of a resource that a permission for the cluster allows."""
+        access = self.services.access
+        if access is not None:
+            access.record_change(self.peer, self.api_key, operation, resource_type, name)
+
+    def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the client may do this to some resource of the type."""
+        access = self.services.access
+        return access is None or access.allows_any(
+            self.peer, self.api_key, operation, resource_type
+        )
+
+    def operations(self, resource_type: ResourceType, name: str, bits: int) -> int:
+        """Return those operations of a bit set that the client may do."""
+        access = self.services.access
+        return bits if access is None else access.operations(self.peer, resource_type, name, bits)

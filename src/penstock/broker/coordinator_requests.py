@@ -1,27 +1,29 @@
 """How handlers ask a shard of a coordinator: one deferred answer, or many at once.
 
 A shard's answer passes through; a refusal becomes the answer that the handler builds from the code,
-or is raised. Nothing here knows an API.
+or is raised. Groups that the client may not use are not asked. Nothing here knows an API.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
 from penstock.broker.answers import DEFECT, Answer
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
-from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn
+from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn, in_slices
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode
+from penstock.security.acls.values import Operation, ResourceType
 
 logger = logging.getLogger(__name__)
 
 Response = TypeVar("Response", bound=Message)
+Item = TypeVar("Item")
 
 
 def ask_group(
@@ -56,17 +58,36 @@ async def ask_groups(
     context: RequestContext,
     requests: Iterable[tuple[str, Message]],
     response_class: type[Response],
+    needs: Operation | None = None,
 ) -> list[Response | ErrorCode]:
-    """Ask the coordinators of several groups, some at once; a code where one refused."""
+    """Ask the coordinators of several groups, some at once; a code where one refused.
+
+    Groups on which the client may not do what it `needs` to are not asked, and have a code too.
+    """
     coordinators = context.services.coordinators
     turn = NextTurn(context.services.turns, context.services.clock)
     left = iter(requests)
     results: list[Response | ErrorCode] = []
     while few := list(islice(left, SLICE_ITEMS)):
-        found = await asyncio.gather(
-            *(coordinators.ask("group", group_id, request, context) for group_id, request in few)
+        allowed = [
+            needs is None or context.allows(needs, ResourceType.GROUP, group_id)
+            for group_id, _ in few
+        ]
+        found = iter(
+            await asyncio.gather(
+                *(
+                    coordinators.ask("group", group_id, request, context)
+                    for (group_id, request), is_allowed in zip(few, allowed, strict=True)
+                    if is_allowed
+                )
+            )
         )
-        results += [_checked(result, response_class) for result in found]
+        results += [
+            _checked(next(found), response_class)
+            if is_allowed
+            else ErrorCode.GROUP_AUTHORIZATION_FAILED
+            for is_allowed in allowed
+        ]
         await turn.wait_if_due()
     return results
 
@@ -78,6 +99,26 @@ def _checked(
     return (
         code_of(result) if isinstance(result, PenstockError) else required(result, response_class)
     )
+
+
+async def visible(
+    context: RequestContext,
+    resource_type: ResourceType,
+    items: Sequence[Item],
+    name_of: Callable[[Item], str],
+) -> Sequence[Item]:
+    """Return the items that the client may describe; the others are hidden from it."""
+    services = context.services
+    if services.access is None:
+        return items
+    shown: list[Item] = []
+    async for few in in_slices(items, services.turns, services.clock):
+        shown += [
+            item
+            for item in few
+            if context.allows(Operation.DESCRIBE, resource_type, name_of(item), is_logged=False)
+        ]
+    return shown
 
 
 def required(result: Message | PenstockError, response_class: type[Response]) -> Response:

@@ -7,18 +7,21 @@ Work that a handler starts and does not await has no such net. Any other excepti
 ours: it is logged with its traceback and counted; that connection is closed, and no other is
 affected.
 
+An API is served only if `api_rules` declares the permissions that its handler asks for.
+
 Decoding costs a few microseconds for each array element. A request with more elements than the
 event loop should decode is decoded by a worker thread.
 """
 
 import importlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from penstock.broker.answers import CLOSE_CONNECTION, Answer, BrokenRequest, HoldingAnswer, NoAnswer
+from penstock.broker.api_rules import API_RULES
 from penstock.broker.context import BrokerServices, RequestContext, VersionRange
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.pacing.freeing import exempt_arrays, free_in_slices
@@ -43,7 +46,7 @@ from penstock.protocol.error_codes import ErrorCode
 logger = logging.getLogger(__name__)
 
 HandlerFunction = Callable[[Any, RequestContext], "Answer | Deferred[Answer] | Awaitable[Answer]"]
-Shortcut = Callable[[Request, BrokerServices], "Answer | Deferred[Answer] | None"]
+Shortcut = Callable[[Request, BrokerServices, Peer], "Answer | Deferred[Answer] | None"]
 """Tried before the request is decoded; returns None for a request that the shortcut cannot
 answer."""
 Refuse = Callable[[Any, ErrorCode, str], Message]
@@ -101,10 +104,14 @@ class Dispatcher:
     def __init__(
         self, services: BrokerServices, handlers: Mapping[int, Handler], metrics: Registry
     ) -> None:
+        unruled = sorted(int(key) for key in handlers if key not in API_RULES)
+        if unruled:
+            raise ValueError(f"no permissions are declared in API_RULES for API keys {unruled}")
         self._services: Final = services
         self.unsent_answers: Final = services.unsent_answers
         self.quotas: Final = services.quotas
         self.turns: Final = services.turns
+        self.clock: Final = services.clock
         self._handlers: Final = handlers
         self._wide: Final = WideRequests()
         self._wide_answers: Final = WideRequests()
@@ -129,7 +136,7 @@ class Dispatcher:
         """Decode and handle one request. Raises `PeerError` for bytes that are not a request."""
         handler = self._handlers[request.api_key]
         if handler.shortcut is not None:
-            answer = self._take_shortcut(handler.shortcut, request)
+            answer = self._take_shortcut(handler.shortcut, request, peer)
             if answer is not None:
                 return answer
         context = RequestContext(
@@ -140,6 +147,7 @@ class Dispatcher:
             peer,
             meter,
             client,
+            api_key=request.api_key,
         )
         try:
             message = request.decode(ELEMENTS_ON_LOOP_MAX)
@@ -270,10 +278,10 @@ class Dispatcher:
         free_in_slices(holder, self._services.turns, self._services.clock)
 
     def _take_shortcut(
-        self, shortcut: Shortcut, request: Request
+        self, shortcut: Shortcut, request: Request, peer: Peer
     ) -> "Answer | Deferred[Answer] | None":
         try:
-            return shortcut(request, self._services)
+            return shortcut(request, self._services, peer)
         except Exception:
             logger.exception("API key %d failed; its connection is closed", request.api_key)
             return self.failed()
@@ -308,6 +316,21 @@ class Dispatcher:
             logger.exception("a request failed; its connection is closed")
             answer = self.failed()
         deferred.set(answer)
+
+    def refusal(self, request: Request, code: ErrorCode, elements_max: int) -> Message | None:
+        """The answer that refuses a request as a whole; None for an API that has none.
+
+        The request is decoded, which may raise `PeerError`, and not handled.
+        """
+        handler = self._handlers[request.api_key]
+        handler.load()
+        if handler.refuse is None:
+            return None
+        return handler.refuse(request.decode(elements_max), code, "")
+
+    def start(self, coroutine: Coroutine[object, object, None]) -> None:
+        """Run work of a connection that is not a request."""
+        self._services.tasks.start(coroutine)
 
     def load_cold(
         self,

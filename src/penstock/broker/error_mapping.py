@@ -48,6 +48,10 @@ CODES: Final[dict[type[errors.PenstockError], ErrorCode]] = {
     errors.CoordinatorNotAvailableError: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.CoordinatorLoadingError: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     errors.NotCoordinatorError: ErrorCode.NOT_COORDINATOR,
+    errors.UnknownMechanismError: ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+    errors.UnacceptableCredentialError: ErrorCode.UNACCEPTABLE_CREDENTIAL,
+    errors.DuplicateUserError: ErrorCode.DUPLICATE_RESOURCE,
+    errors.UnknownUserError: ErrorCode.RESOURCE_NOT_FOUND,
 }
 
 

@@ -4,9 +4,14 @@ A consumer of many partitions names them once; after that it sends only changes,
 changes. Guarantees:
 
 - a request with the wrong epoch or an unknown session changes nothing and gets an error;
+- a session belongs to the principal that started it: for each other one it does not exist, so a
+  guessed session id neither shows nor disturbs the session of another client (Kafka allows this);
 - a partition is left out of an incremental answer only if the client already knows all of it;
 - sessions and the partitions in them are bounded. When there is no room, the client is answered in
   full without a session, which is always correct.
+
+A session grants nothing: its partitions are authorized at each fetch, because rights may be revoked
+meanwhile. That is NOT done here.
 
 The moves, by (session id, epoch) of the request:
 
@@ -26,6 +31,7 @@ from uuid import UUID
 from penstock.core.limits import FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_MAX
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import FetchRequest
+from penstock.security.principal import ANONYMOUS, Principal
 
 FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
@@ -76,10 +82,13 @@ Partitions = dict[PartitionKey, SessionPartition]
 class FetchSession:
     """One client's partitions, in the order in which they are served next."""
 
-    __slots__ = ("id", "next_epoch", "partitions", "used_at", "uses_topic_ids")
+    __slots__ = ("id", "next_epoch", "owner", "partitions", "used_at", "uses_topic_ids")
 
-    def __init__(self, session_id: int, *, uses_topic_ids: bool, used_at: float) -> None:
+    def __init__(
+        self, session_id: int, owner: Principal, *, uses_topic_ids: bool, used_at: float
+    ) -> None:
         self.id = session_id
+        self.owner = owner
         self.next_epoch = 1
         self.uses_topic_ids = uses_topic_ids
         self.used_at = used_at
@@ -158,7 +167,11 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def begin(
-        self, request: FetchRequest, now: float, named: Partitions | None = None
+        self,
+        request: FetchRequest,
+        now: float,
+        named: Partitions | None = None,
+        owner: Principal = ANONYMOUS,
     ) -> FetchPlan:
         """Decide which partitions one request reads; with an error in the plan, none is read.
 
@@ -166,13 +179,16 @@ class FetchSessionCache:
         """
         if named is None:
             named = requested(request)
+        session = self._sessions.get(request.session_id)
+        if session is not None and session.owner != owner:
+            session = None
         if request.session_epoch == FINAL_EPOCH:
-            self._forget(request.session_id)
+            self._end(session)
             return FetchPlan(list(named.values()))
         if request.session_epoch == INITIAL_EPOCH:
-            self._forget(request.session_id)
-            return FetchPlan(list(named.values()), self._start(named, now))
-        return self._continue(request, now, named)
+            self._end(session)
+            return FetchPlan(list(named.values()), self._start(named, now, owner))
+        return self._continue(session, request, now, named)
 
     def answer_nothing(self, plan: FetchPlan) -> int:
         """The client is answered without any partition; the session id to answer with.
@@ -185,7 +201,7 @@ class FetchSessionCache:
         self._forget(plan.session_id)
         return 0
 
-    def _start(self, partitions: Partitions, now: float) -> FetchSession | None:
+    def _start(self, partitions: Partitions, now: float, owner: Principal) -> FetchSession | None:
         if not partitions:
             return None
         if not self._make_room(len(partitions), now):
@@ -195,14 +211,19 @@ class FetchSessionCache:
         while session_id in self._sessions or session_id <= 0:
             session_id = self._draw_session_id()
         uses_topic_ids = next(iter(partitions.values())).topic_id is not None
-        session = FetchSession(session_id, uses_topic_ids=uses_topic_ids, used_at=now)
+        session = FetchSession(session_id, owner, uses_topic_ids=uses_topic_ids, used_at=now)
         session.partitions.update(partitions)
         self._sessions[session_id] = session
         self._partition_count += len(session.partitions)
         return session
 
-    def _continue(self, request: FetchRequest, now: float, changes: Partitions) -> FetchPlan:
-        session = self._sessions.get(request.session_id)
+    def _continue(
+        self,
+        session: FetchSession | None,
+        request: FetchRequest,
+        now: float,
+        changes: Partitions,
+    ) -> FetchPlan:
         if session is None:
             return FetchPlan([], error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.next_epoch != request.session_epoch:
@@ -253,6 +274,10 @@ class FetchSessionCache:
                 return False
             self._forget(oldest.id)
         return True
+
+    def _end(self, session: FetchSession | None) -> None:
+        if session is not None:
+            self._forget(session.id)
 
     def _forget(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

@@ -1,25 +1,25 @@
 """`Peer`: the client at the other end of a connection, as every layer of the broker sees it.
 
-The listener creates it with the connection. An authentication will replace it; until then each
-client is `ANONYMOUS`, the name that Apache Kafka uses.
+The listener creates it with the connection, and an authentication replaces it. Without an
+authentication the client is `User:ANONYMOUS`, as in Apache Kafka.
 """
 
 from typing import Final, NamedTuple
 
 from penstock.core.types import PLAINTEXT
-
-ANONYMOUS: Final = "ANONYMOUS"
-"""The user of a connection without authentication."""
+from penstock.security.principal import ANONYMOUS, Principal
 
 
 class Peer(NamedTuple):
-    """Address and user of a client, and the listener of its connection."""
+    """Address and identity of a client, and the listener of its connection."""
 
     address: str
     """The address that the client connects from."""
-    user: str = ANONYMOUS
+    principal: Principal = ANONYMOUS
     listener: str = PLAINTEXT
     """The client learns the addresses that brokers advertise for this listener."""
+    mechanism: str = ""
+    """The SASL mechanism of its login; empty without one."""
 
 
 UNKNOWN_PEER: Final = Peer("")

@@ -4,7 +4,7 @@ A port has the methods that a handler calls and no more, so that a test can pass
 this module decides anything.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.quota_changes import QuotaChange
+from penstock.cluster.scram_changes import ScramChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.coordinator.kinds import CoordinatorKind
 from penstock.core.cancellation import Cancellation
@@ -23,6 +24,8 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.codec import Message
 from penstock.replication.manager import HostedPartition
 from penstock.replication.read_result import PartitionRead
+from penstock.security.acls.filters import AclFilter
+from penstock.security.acls.values import AclBinding, Operation, ResourceType
 from penstock.storage.log.log_types import TimestampAndOffset
 
 Result = TypeVar("Result")
@@ -128,8 +131,22 @@ class ProducerIds(Protocol):
         ...
 
 
+class Guarded(Protocol):
+    """Services that may have an authorizer; `BrokerServices` are."""
+
+    @property
+    def access(self) -> object | None:
+        """None: there is no authorizer, and each client may do everything."""
+        ...
+
+
 class Asker(Protocol):
     """The fields of a request that a coordinator uses; `RequestContext` has them."""
+
+    @property
+    def services(self) -> Guarded:
+        """The services of the request's handler."""
+        ...
 
     @property
     def api_version(self) -> int:
@@ -144,6 +161,17 @@ class Asker(Protocol):
     @property
     def peer(self) -> Peer:
         """The client at the other end of the connection."""
+        ...
+
+    def allows(
+        self,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        is_logged: bool = True,
+    ) -> bool:
+        """Whether the client may; pass `is_logged=False` for a check that only hides something."""
         ...
 
 
@@ -254,4 +282,38 @@ class Tasks(Protocol):
 
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
         """Run the coroutine in the task group of the listener."""
+        ...
+
+
+class AclDeletion(NamedTuple):
+    """One rule that a filter matches."""
+
+    acl: AclBinding
+    problem: PenstockError | None
+    """Why it is still in force; None if it is deleted."""
+
+
+class AclAdministration(Protocol):
+    """The access rules: those of the store, and those of a rules file, which are fixed here."""
+
+    def rules(self) -> Sequence[AclBinding]:
+        """The rules in force, each once, in no order."""
+        ...
+
+    async def create(self, wanted: Sequence[AclBinding]) -> list[PenstockError | None]:
+        """One outcome for each rule; when the call returns, it is in force."""
+        ...
+
+    async def delete(
+        self, filters: Sequence[AclFilter]
+    ) -> list[tuple[AclDeletion, ...] | PenstockError]:
+        """The rules of each filter, or its error; rules of the store are deleted all or none."""
+        ...
+
+
+class UserAdministration(Protocol):
+    """The SCRAM credentials of users."""
+
+    async def change(self, changes: Sequence[ScramChange]) -> Mapping[str, PenstockError | None]:
+        """One outcome for each user; when the call returns, the next login follows it."""
         ...

@@ -27,6 +27,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from penstock.coordinator.metadata_view import TopicsView
 from penstock.core.errors import PenstockError
 from penstock.protocol.codec import Message
+from penstock.security.acls.values import Operation, ResourceType
 
 Ticket: TypeAlias = int
 """Names one waiting request; each gets exactly one reply, now or in a later outcome."""
@@ -51,6 +52,21 @@ class Producer(NamedTuple):
     producer_epoch: int
 
 
+class Permissions(Protocol):
+    """The permissions of a client. It does not wait; access rules may change at any moment."""
+
+    def allows(
+        self,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        is_logged: bool = True,
+    ) -> bool:
+        """Whether the client may; pass `is_logged=False` for a check that only hides something."""
+        ...
+
+
 class Asked(NamedTuple):
     """A request and its client."""
 
@@ -58,6 +74,8 @@ class Asked(NamedTuple):
     api_version: int
     client_id: str
     client_host: str
+    permissions: Permissions | None = None
+    """None: the client may do everything. The names in the request itself were checked before."""
 
 
 class Reply(NamedTuple):

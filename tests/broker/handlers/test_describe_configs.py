@@ -1,11 +1,9 @@
 """DescribeConfigs: every setting, its source and its documentation."""
 
 import asyncio
-from typing import cast
 
 import pytest
 
-from penstock.broker.context import RequestContext
 from penstock.broker.handlers import describe_configs
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_configs import (
@@ -16,6 +14,7 @@ from penstock.protocol.messages.describe_configs import (
     DescribeConfigsResult,
 )
 from tests.broker.handlers.asker import Asker, fresh_name
+from tests.broker.handlers.fakes import FakeServices
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
@@ -181,8 +180,7 @@ def test_others_get_their_turns_while_many_resources_are_described() -> None:
     )
 
     async def turns() -> int:
-        # Nothing is asked of the broker about client metrics.
-        context = cast("RequestContext", None)
+        context = FakeServices().context(4)
         count = 0
         async with asyncio.TaskGroup() as tasks:
             work = tasks.create_task(describe_configs.handle(request, context))

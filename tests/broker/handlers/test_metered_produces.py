@@ -14,6 +14,7 @@ from penstock.broker import dispatch
 from penstock.broker.connections.session import Session
 from penstock.broker.dispatch import Dispatcher, Handler
 from penstock.broker.handlers import produce
+from penstock.broker.quotas.limit_table import QuotaClient
 from penstock.broker.quotas.quotas import Quotas
 from penstock.cluster.quota_entities import REQUEST_PERCENTAGE, entity_of
 from penstock.core.cancellation import Cancellation
@@ -55,9 +56,9 @@ class CountingQuotas(Quotas):
         self.charged_seconds = 0.0
         self.put(entity_of([("client-id", None)]), {REQUEST_PERCENTAGE: 1_000.0})
 
-    def charge_time(self, client_id: str, seconds: float) -> int:
+    def charge_time(self, client: QuotaClient, seconds: float) -> int:
         self.charged_seconds += seconds
-        return super().charge_time(client_id, seconds)
+        return super().charge_time(client, seconds)
 
 
 class Threads:

@@ -83,10 +83,23 @@ TRANSACTION_KEYS = frozenset(
     }
 )
 """The same: see `test_transaction_versions`."""
+SECURITY_KEYS = frozenset(
+    {
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+    }
+)
+"""Access rules need a broker with an authorizer: see `test_acl_apis` and `test_scram_apis`. Logins
+need a listener that expects them: see `test_logins`."""
 VERSIONS = [
     (ApiKey(key), version)
     for key, handler in sorted(HANDLERS.items())
-    if key not in GROUP_KEYS | TRANSACTION_KEYS
+    if key not in GROUP_KEYS | TRANSACTION_KEYS | SECURITY_KEYS
     for version in range(handler.versions.lowest, handler.versions.highest + 1)
 ]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.quotas import limit_table
-from penstock.broker.quotas.limit_table import ABSENT, Bound, EntityKey, LimitTable
+from penstock.broker.quotas.limit_table import ABSENT, Bound, EntityKey, LimitTable, QuotaClient
 
 ORDER: list[tuple[EntityKey, tuple[str, str]]] = [
     (("u", "c"), ("u", "c")),
@@ -29,7 +29,7 @@ def test_the_most_specific_counts(level: int) -> None:
     table = LimitTable()
     for number, (entity, _) in enumerate(ORDER[level:], level):
         table.put(entity, float(number + 1))
-    assert table.bound_of("u", "c") == Bound(ORDER[level][1], level + 1.0)
+    assert table.bound_of(QuotaClient("u", "c")) == Bound(ORDER[level][1], level + 1.0)
 
 
 def plain(limits: dict[EntityKey, float], user: str, client: str) -> Bound | None:
@@ -65,16 +65,16 @@ def test_a_table_is_the_plain_model(
             limits[entity] = limit
         assert len(table) == len(limits)
         for user, client in clients:
-            assert table.bound_of(user, client) == plain(limits, user, client)
+            assert table.bound_of(QuotaClient(user, client)) == plain(limits, user, client)
 
 
 def test_a_client_without_an_id_has_what_its_user_has() -> None:
     table = LimitTable()
     table.put((ABSENT, None), 1.0)
     table.put((None, None), 2.0)
-    assert table.bound_of("u", "") is None
+    assert table.bound_of(QuotaClient("u", "")) is None
     table.put((None, ABSENT), 3.0)
-    assert table.bound_of("u", "") == Bound(("u", ABSENT), 3.0)
+    assert table.bound_of(QuotaClient("u", "")) == Bound(("u", ABSENT), 3.0)
 
 
 @pytest.mark.uncompiled
@@ -85,8 +85,8 @@ def test_names_that_clients_invent_are_not_kept_without_bound(
     table = LimitTable()
     table.put((ABSENT, None), 1.0)
     for number in range(100):
-        assert table.bound_of("u", f"c{number}") == Bound((ABSENT, f"c{number}"), 1.0)
+        assert table.bound_of(QuotaClient("u", f"c{number}")) == Bound((ABSENT, f"c{number}"), 1.0)
         assert len(table._known) <= 10
     table.put((ABSENT, None), None)
-    assert table.bound_of("u", "c") is None
+    assert table.bound_of(QuotaClient("u", "c")) is None
     assert not table._known

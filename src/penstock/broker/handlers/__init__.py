@@ -65,11 +65,18 @@ HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
         ApiKey.DESCRIBE_LOG_DIRS: Handler("describe_log_dirs", 1, 5),
         ApiKey.DESCRIBE_CLIENT_QUOTAS: Handler("describe_client_quotas", 0, 1),
         ApiKey.ALTER_CLIENT_QUOTAS: Handler("alter_client_quotas", 0, 1),
+        ApiKey.DESCRIBE_ACLS: Handler("describe_acls", 1, 3),
+        ApiKey.CREATE_ACLS: Handler("create_acls", 1, 3),
+        ApiKey.DELETE_ACLS: Handler("delete_acls", 1, 3),
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Handler("describe_user_scram_credentials", 0, 0),
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Handler("alter_user_scram_credentials", 0, 0),
         ApiKey.DESCRIBE_QUORUM: Handler("describe_quorum", 0, 2),
         ApiKey.ELECT_LEADERS: Handler("elect_leaders", 0, 2),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: Handler("list_partition_reassignments", 0, 0),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: Handler("alter_partition_reassignments", 0, 1),
         ApiKey.UPDATE_FEATURES: Handler("update_features", 0, 2),
+        ApiKey.SASL_HANDSHAKE: Handler("sasl_handshake", 0, 1),
+        ApiKey.SASL_AUTHENTICATE: Handler("sasl_authenticate", 0, 2),
         ApiKey.STREAMS_GROUP_DESCRIBE: Handler("streams_group_describe", 0, 0),
     }
 )

@@ -20,6 +20,7 @@ from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 FENCED_VERSION: Final = 2
 """The first version whose clients know PRODUCER_FENCED."""
@@ -31,6 +32,11 @@ async def handle(
     request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> AddOffsetsToTxnResponse:
     """Ask the coordinator of the transactional id to add the group's partition."""
+    name = request.transactional_id
+    if not context.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+        return refuse(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "")
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return refuse(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
     coordinators = context.services.coordinators
     if not request.transactional_id:
         raise InvalidRequestError("The transactional id is empty.")

@@ -1,8 +1,8 @@
 """AddPartitionsToTxn: which partitions a transaction writes to.
 
 Clients send one transaction (up to version 3); brokers send batches and may only verify (since
-version 4). As in Kafka, one partition that does not exist keeps all of its transaction from being
-added.
+version 4). As in Kafka, one partition that does not exist, or that the client may not write to,
+keeps all of its transaction from being added.
 
 A wide request, of very many partitions or transactions, is handled in slices. A partition that it
 names more than once is answered once, so that a coordinator gets no more partitions than exist.
@@ -32,6 +32,7 @@ from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 BATCH_VERSION: Final = 4
 """Starting at this version the request holds several transactions."""
@@ -39,11 +40,16 @@ TRANSACTIONS_AT_ONCE_MAX: Final = 50
 """A request with more transactions is handled in slices: each costs up to 20 microseconds."""
 FENCED_VERSION: Final = 2
 """The first version whose clients know PRODUCER_FENCED."""
+_DENIED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> Deferred[Answer]:
+def handle(
+    request: AddPartitionsToTxnRequest, context: RequestContext
+) -> Answer | Deferred[Answer]:
     """Ask the coordinator of each transactional id; answer when all have answered."""
     is_batch = context.api_version >= BATCH_VERSION
+    if is_batch and not context.allows_cluster(Operation.CLUSTER_ACTION):
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     asks = request.transactions if is_batch else (_lifted(request),)
     gathering = _Gathering(len(asks), is_batch=is_batch)
     if context.permit is not None or len(asks) > TRANSACTIONS_AT_ONCE_MAX:
@@ -96,6 +102,9 @@ async def _add_wide(
         await turn.wait_if_due()
         transaction = await _each_once(asked, turn)
         codes: list[ErrorCode] = []
+        if _is_denied(transaction, context):
+            gathering.put(position, await _refusal_in_slices(transaction, repeat(_DENIED), turn))
+            continue
         for code in _partition_codes(transaction, context):
             codes.append(code)
             await turn.wait_if_due()
@@ -127,7 +136,7 @@ async def _each_once(
 
 
 async def _refusal_in_slices(
-    transaction: AddPartitionsToTxnTransaction, codes: Sequence[ErrorCode], turn: NextTurn
+    transaction: AddPartitionsToTxnTransaction, codes: Iterable[ErrorCode], turn: NextTurn
 ) -> AddPartitionsToTxnResult:
     """`_result` of a refused transaction, for very many partitions."""
     topics: list[AddPartitionsToTxnTopicResult] = []
@@ -155,6 +164,9 @@ def _add(
     gathering: _Gathering,
     context: RequestContext,
 ) -> None:
+    if _is_denied(transaction, context):
+        gathering.put(position, _result(transaction, repeat(_DENIED)))
+        return
     codes = list(_partition_codes(transaction, context))
     if any(codes):
         gathering.put(position, _result(transaction, map(_not_attempted, codes)))
@@ -186,14 +198,25 @@ def _submit(
     ).then(answer)
 
 
+def _is_denied(transaction: AddPartitionsToTxnTransaction, context: RequestContext) -> bool:
+    """Whether a client may not use this transactional id; brokers may use each one."""
+    return context.api_version < BATCH_VERSION and not context.allows(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
+    )
+
+
 def _partition_codes(
     transaction: AddPartitionsToTxnTransaction, context: RequestContext
 ) -> Iterable[ErrorCode]:
     image = context.services.metadata.image
     is_client = context.api_version < BATCH_VERSION
     for topic in transaction.topics:
+        is_denied = is_client and (
+            topic.name in INTERNAL_TOPICS
+            or not context.allows(Operation.WRITE, ResourceType.TOPIC, topic.name)
+        )
         for partition in topic.partitions:
-            if is_client and topic.name in INTERNAL_TOPICS:
+            if is_denied:
                 yield ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif image.partition(topic.name, partition) is None:
                 yield ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

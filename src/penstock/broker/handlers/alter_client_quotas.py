@@ -1,6 +1,7 @@
 """AlterClientQuotas: quotas of single entities are set and removed; they are in force at once."""
 
 from penstock.broker.context import RequestContext
+from penstock.broker.denials import CLUSTER_DENIED
 from penstock.broker.error_mapping import outcome_of
 from penstock.broker.pacing.slices import map_in_slices
 from penstock.cluster.quota_changes import QuotaChange
@@ -13,6 +14,7 @@ from penstock.protocol.messages.alter_client_quotas import (
     ResponseEntityData,
     ResponseEntryData,
 )
+from penstock.security.acls.values import Operation
 
 
 async def handle(
@@ -20,6 +22,9 @@ async def handle(
 ) -> AlterClientQuotasResponse:
     """Each entity changes whole or is refused by itself; one that is named twice is refused."""
     services = context.services
+    if not context.allows_cluster(Operation.ALTER_CONFIGS):
+        denied = await map_in_slices(_denied, request.entries, services.turns, services.clock)
+        return AlterClientQuotasResponse(entries=tuple(denied))
     asked = await map_in_slices(_change, request.entries, services.turns, services.clock)
     times: dict[object, int] = {}
     for change in asked:
@@ -37,6 +42,17 @@ async def handle(
     entities = tuple({change.entity: outcomes[change.entity] for change in asked}.items())
     entries = await map_in_slices(_entry, entities, services.turns, services.clock)
     return AlterClientQuotasResponse(entries=tuple(entries))
+
+
+def _denied(entry: RequestEntryData) -> ResponseEntryData:
+    return ResponseEntryData(
+        error_code=CLUSTER_DENIED.code,
+        error_message=CLUSTER_DENIED.message,
+        entity=tuple(
+            ResponseEntityData(entity_type=part.entity_type, entity_name=part.entity_name)
+            for part in entry.entity
+        ),
+    )
 
 
 def _entry(answered: tuple[QuotaEntity, PenstockError | None]) -> ResponseEntryData:

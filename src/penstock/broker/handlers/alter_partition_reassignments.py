@@ -3,8 +3,12 @@
 With one broker this changes nothing. All other targets are refused with Kafka's errors.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import outcome_of
+from penstock.broker.denials import CLUSTER_DENIED
+from penstock.broker.error_mapping import Outcome, outcome_of
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.topic_rules import check_replicas
 from penstock.core.errors import (
@@ -21,39 +25,54 @@ from penstock.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from penstock.security.acls.values import Operation
 
 
 def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
-    """Answer for each partition by itself."""
+    """Answer for each partition by itself; a client without ALTER gets one error for all."""
     image = context.services.metadata.image
+    if context.allows_cluster(Operation.ALTER):
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=request.allow_replication_factor_change,
+            error_code=ErrorCode.NONE,
+            responses=_answer(request, partial(_checked, image)),
+        )
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_code=ErrorCode.NONE,
-        responses=tuple(
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=tuple(
-                    _result(image, topic.name, partition) for partition in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        ),
+        error_code=CLUSTER_DENIED.code,
+        error_message=CLUSTER_DENIED.message,
+        responses=_answer(request, lambda _topic, _target: CLUSTER_DENIED),
     )
 
 
-def _result(
-    image: MetadataImage, topic: str, target: ReassignablePartition
-) -> ReassignablePartitionResponse:
-    message: str | None = None
-    try:
-        code = _check(image, topic, target)
-    except PenstockError as error:
-        code, message = outcome_of(error)
+def _answer(
+    request: AlterPartitionReassignmentsRequest,
+    outcome_for: Callable[[str, ReassignablePartition], Outcome],
+) -> tuple[ReassignableTopicResponse, ...]:
+    return tuple(
+        ReassignableTopicResponse(
+            name=topic.name,
+            partitions=tuple(
+                _result(target.partition_index, outcome_for(topic.name, target))
+                for target in topic.partitions
+            ),
+        )
+        for topic in request.topics
+    )
+
+
+def _result(index: int, outcome: Outcome) -> ReassignablePartitionResponse:
     return ReassignablePartitionResponse(
-        partition_index=target.partition_index, error_code=code, error_message=message
+        partition_index=index, error_code=outcome.code, error_message=outcome.message
     )
+
+
+def _checked(image: MetadataImage, topic: str, target: ReassignablePartition) -> Outcome:
+    try:
+        return Outcome(_check(image, topic, target), None)
+    except PenstockError as error:
+        return outcome_of(error)
 
 
 def _check(image: MetadataImage, topic: str, target: ReassignablePartition) -> ErrorCode:

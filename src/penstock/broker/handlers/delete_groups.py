@@ -11,6 +11,7 @@ from penstock.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from penstock.security.acls.values import Operation
 
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
@@ -20,6 +21,7 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> Delet
         context,
         ((group_id, replace(request, groups_names=(group_id,))) for group_id in group_ids),
         DeleteGroupsResponse,
+        needs=Operation.DELETE,
     )
     services = context.services
     pairs = tuple(zip(group_ids, results, strict=True))

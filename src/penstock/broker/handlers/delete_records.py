@@ -26,6 +26,7 @@ from penstock.protocol.messages.delete_records import (
 )
 from penstock.replication.manager import HostedPartition
 from penstock.replication.partition import NO_EPOCH
+from penstock.security.acls.values import Operation, ResourceType
 
 HIGH_WATERMARK: Final = -1
 NO_LOW_WATERMARK: Final = -1
@@ -37,7 +38,10 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
     services = context.services
     turn = NextTurn(services.turns, services.clock)
     asked: dict[TopicPartition, int] = {}
+    denied: set[str] = set()
     for topic in request.topics:
+        if not context.allows(Operation.DELETE, ResourceType.TOPIC, topic.name):
+            denied.add(topic.name)
         for one in topic.partitions:
             asked[TopicPartition(topic.name, one.partition_index)] = one.offset
             await turn.wait_if_due()
@@ -45,6 +49,9 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
     starts: list[tuple[HostedPartition, int]] = []
     for name, offset in asked.items():
         await turn.wait_if_due()
+        if name.topic in denied:
+            results[name] = _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            continue
         try:
             starts.append(_start(name, offset, context))
         except PenstockError as error:

@@ -10,12 +10,17 @@ from penstock.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from penstock.security.acls.values import Operation
 
 
 def handle(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     """Return all matching entities."""
+    if not context.allows_cluster(Operation.DESCRIBE_CONFIGS):
+        return DescribeClientQuotasResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, entries=None
+        )
     parts = [
         FilterPart(component.entity_type, component.match_type, component.match)
         for component in request.components

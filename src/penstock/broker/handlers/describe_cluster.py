@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.broker.advertised import reachable_brokers
-from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from penstock.broker.authorized_operations import NOT_ASKED, cluster_operations
 from penstock.broker.context import RequestContext
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_cluster import (
@@ -39,7 +39,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             DescribeClusterBroker(broker_id=broker.id, host=at.host, port=at.port, rack=broker.rack)
             for broker, at in reachable_brokers(image, context.peer)
         ),
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(context)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )

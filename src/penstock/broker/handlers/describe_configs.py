@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from penstock.broker.config_changes import ResourceType
+from penstock.broker.config_changes import RESOURCE_TYPES, ResourceType, denied_access
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of, message_of
+from penstock.broker.error_mapping import Outcome, outcome_of
 from penstock.cluster.configs.broker_configs import describe_broker, describe_shared
 from penstock.cluster.configs.described_configs import DescribedConfig, describe_topic
 from penstock.cluster.topic_rules import check_topic_name
@@ -24,6 +24,7 @@ from penstock.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from penstock.security.acls.values import Operation
 
 RESOURCES_AT_ONCE: Final = 20
 """Resources described before other connections get a turn: about 5 ms of work. One request may name
@@ -45,16 +46,15 @@ async def handle(
 def _result(
     resource: DescribeConfigsResource, request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResult:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind in RESOURCE_TYPES:
+        denied = denied_access(kind, name, Operation.DESCRIBE_CONFIGS, context)
+        if denied is not None:
+            return _refused(resource, denied)
     try:
         configs = _configs(resource, context)
     except PenstockError as error:
-        return DescribeConfigsResult(
-            error_code=code_of(error),
-            error_message=message_of(error),
-            resource_type=resource.resource_type,
-            resource_name=resource.resource_name,
-            configs=(),
-        )
+        return _refused(resource, outcome_of(error))
     wanted = frozenset(resource.configuration_keys or ())
     return DescribeConfigsResult(
         error_code=ErrorCode.NONE,
@@ -66,6 +66,16 @@ def _result(
             for config in configs
             if not wanted or config.config.name in wanted
         ),
+    )
+
+
+def _refused(resource: DescribeConfigsResource, outcome: Outcome) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        error_code=outcome.code,
+        error_message=outcome.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=(),
     )
 
 

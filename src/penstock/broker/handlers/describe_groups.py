@@ -12,6 +12,7 @@ from penstock.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
@@ -21,6 +22,7 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
         context,
         ((group_id, replace(request, groups=(group_id,))) for group_id in group_ids),
         DescribeGroupsResponse,
+        needs=Operation.DESCRIBE,
     )
     groups = []
     turn = NextTurn(context.services.turns, context.services.clock)
@@ -28,7 +30,8 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> Des
         await turn.wait_if_due()
         group = _refused(group_id, result) if isinstance(result, ErrorCode) else result.groups[0]
         if request.include_authorized_operations and group.error_code is ErrorCode.NONE:
-            group = replace(group, authorized_operations=GROUP_OPERATIONS)
+            bits = context.operations(ResourceType.GROUP, group_id, GROUP_OPERATIONS)
+            group = replace(group, authorized_operations=bits)
         groups.append(group)
     return DescribeGroupsResponse(groups=tuple(groups))
 

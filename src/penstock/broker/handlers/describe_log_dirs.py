@@ -19,12 +19,17 @@ from penstock.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from penstock.replication.manager import HostedPartition
+from penstock.security.acls.values import Operation
 
 
 async def handle(
     request: DescribeLogDirsRequest, context: RequestContext
 ) -> DescribeLogDirsResponse:
     """Describe every directory, with the requested partitions that this broker has."""
+    if not context.allows_cluster(Operation.DESCRIBE):
+        return DescribeLogDirsResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=()
+        )
     directories = await context.services.log_directories.describe()
     # All logs lie in the first directory: a broker has one.
     topics = _topics(_asked(request, context))

@@ -6,7 +6,8 @@ not fit are refused, with a message that says so.
 """
 
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of, message_of, missing_topic_code
+from penstock.broker.denials import TOPIC_DENIED
+from penstock.broker.error_mapping import Outcome, code_of, message_of, missing_topic_code
 from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn
 from penstock.core.errors import PenstockError
 from penstock.core.limits import PRODUCERS_DESCRIBED_MAX
@@ -19,6 +20,7 @@ from penstock.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from penstock.security.acls.values import Operation, ResourceType
 from penstock.storage.log.producer_entry import ProducerEntry
 
 
@@ -33,12 +35,16 @@ async def handle(
     described: set[TopicPartition] = set()
     for topic in request.topics:
         found: list[PartitionResponse] = []
+        refusal = _refusal(topic.name, context)
         for index in topic.partition_indexes:
             await turn.wait_if_due()
             name = TopicPartition(topic.name, index)
             if name in described:
                 continue
             described.add(name)
+            if refusal is not None:
+                found.append(_refused(name, *refusal))
+                continue
             answer = await _partition(name, context, turn, room)
             room -= len(answer.active_producers)
             found.append(answer)
@@ -46,12 +52,20 @@ async def handle(
     return DescribeProducersResponse(topics=tuple(topics))
 
 
+def _refusal(topic: str, context: RequestContext) -> Outcome | None:
+    """The error for each partition of a topic, in Kafka's order: name, permission, existence."""
+    exists = context.services.metadata.image.topic(topic) is not None
+    code = ErrorCode.NONE if exists else missing_topic_code(topic)
+    is_valid = code is not ErrorCode.INVALID_TOPIC_EXCEPTION
+    if is_valid and not context.allows(Operation.READ, ResourceType.TOPIC, topic):
+        return TOPIC_DENIED
+    return None if exists else Outcome(code, f"there is no topic {topic}")
+
+
 async def _partition(
     name: TopicPartition, context: RequestContext, turn: NextTurn, room: int
 ) -> PartitionResponse:
     services = context.services
-    if services.metadata.image.topic(name.topic) is None:
-        return _refused(name, missing_topic_code(name.topic), f"there is no topic {name.topic}")
     try:
         partition = services.replicas.partition(name)
         partition.require_readable()
@@ -80,7 +94,7 @@ def _too_many(count: int, room: int) -> str:
     )
 
 
-def _refused(name: TopicPartition, code: ErrorCode, message: str) -> PartitionResponse:
+def _refused(name: TopicPartition, code: ErrorCode, message: str | None) -> PartitionResponse:
     return PartitionResponse(
         partition_index=name.partition, error_code=code, error_message=message, active_producers=()
     )

@@ -8,6 +8,7 @@ could be fetched.
 from typing import Final
 
 from penstock.broker.context import RequestContext
+from penstock.broker.denials import CLUSTER_DENIED
 from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_quorum import (
@@ -19,6 +20,7 @@ from penstock.protocol.messages.describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
+from penstock.security.acls.values import Operation
 
 _NODES_VERSION: Final = 2
 """The first version with the listeners of the voters."""
@@ -27,6 +29,10 @@ _EPOCH_MAX: Final = 2**31 - 1
 
 def handle(request: DescribeQuorumRequest, context: RequestContext) -> DescribeQuorumResponse:
     """Describe the metadata partition if it alone is requested; else all get an error."""
+    if not context.allows_cluster(Operation.DESCRIBE):
+        return DescribeQuorumResponse(
+            error_code=CLUSTER_DENIED.code, error_message=CLUSTER_DENIED.message, topics=()
+        )
     if not _is_metadata_only(request):
         return DescribeQuorumResponse(error_code=ErrorCode.NONE, topics=_unknown(request))
     return DescribeQuorumResponse(

@@ -3,11 +3,14 @@
 Topics are sorted by name. An answer holds at most as many partitions as the client asks for and the
 broker allows; the cursor in it names the next partition, and the client sends it back. A cursor
 outside of the requested topics is refused, as in Kafka.
+
+Topics that the client may not describe are left out. The ones that it names are answered with an
+error on each page, in addition to the partitions of the page, as in Kafka.
 """
 
 from typing import Final
 
-from penstock.broker.authorized_operations import TOPIC_OPERATIONS
+from penstock.broker.authorized_operations import topic_operations
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import missing_topic_code
 from penstock.broker.pacing.slices import NextTurn
@@ -22,6 +25,7 @@ from penstock.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
     ResponseCursor,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 PARTITIONS_PER_ANSWER_MAX: Final = 2_000
 """Kafka's max.request.partition.size.limit."""
@@ -38,31 +42,61 @@ async def handle(
         first_name = request.cursor.topic_name
         first_partition = request.cursor.partition_index
         if first_partition < 0 or (request.topics and first_name not in names):
-            return _page([_refused(name, ErrorCode.INVALID_REQUEST) for name in names], None)
+            return DescribeTopicPartitionsResponse(
+                topics=tuple(_refused(name, ErrorCode.INVALID_REQUEST) for name in names)
+            )
     left = max(1, min(request.response_partition_limit, PARTITIONS_PER_ANSWER_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     turn = NextTurn(context.services.turns, context.services.clock)
-    for name in sorted(name for name in names if name >= first_name):
+    names = {name for name in names if name >= first_name}
+    denied = await _denied(names, context, turn) if request.topics else set()
+    cursor: ResponseCursor | None = None
+    for name in sorted(names - denied):
         await turn.wait_if_due()
+        if not (request.topics or _may_describe(name, context, is_logged=False)):
+            continue
         begin = first_partition if name == first_name else 0
         if left == 0:
-            return _page(topics, ResponseCursor(topic_name=name, partition_index=begin))
+            cursor = ResponseCursor(topic_name=name, partition_index=begin)
+            break
         topic = image.topic(name)
         if topic is None:
-            topics.append(_refused(name, missing_topic_code(name)))
+            topics.append(_missing(name, context))
             continue
         end = min(len(topic.partitions), begin + left)
         topics.append(_described(topic, begin, end, context))
         left -= max(0, end - begin)
         if end < len(topic.partitions):
-            return _page(topics, ResponseCursor(topic_name=name, partition_index=end))
-    return _page(topics, None)
-
-
-def _page(
-    topics: list[DescribeTopicPartitionsResponseTopic], cursor: ResponseCursor | None
-) -> DescribeTopicPartitionsResponse:
+            cursor = ResponseCursor(topic_name=name, partition_index=end)
+            break
+    topics += (_refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in sorted(denied))
     return DescribeTopicPartitionsResponse(topics=tuple(topics), next_cursor=cursor)
+
+
+def _may_describe(name: str, context: RequestContext, *, is_logged: bool) -> bool:
+    return context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, is_logged=is_logged)
+
+
+async def _denied(names: set[str], context: RequestContext, turn: NextTurn) -> set[str]:
+    """Of the names in the request, those of topics that the client may not describe."""
+    denied: set[str] = set()
+    if context.services.access is None:
+        return denied
+    for name in names:
+        await turn.wait_if_due()
+        if not _may_describe(name, context, is_logged=True):
+            denied.add(name)
+    return denied
+
+
+def _missing(name: str, context: RequestContext) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=missing_topic_code(name),
+        name=name,
+        topic_id=None,
+        partitions=(),
+        topic_authorized_operations=topic_operations(name, context),
+    )
 
 
 def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
@@ -95,5 +129,5 @@ def _described(
             )
             for index, state in zip(numbers, states, strict=True)
         ),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=topic_operations(topic.name, context),
     )

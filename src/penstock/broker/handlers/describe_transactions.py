@@ -1,8 +1,13 @@
-"""DescribeTransactions: the state of some transactional ids."""
+"""DescribeTransactions: the state of some transactional ids.
+
+Partitions of topics that the client may not describe are hidden.
+"""
 
 import asyncio
+from dataclasses import replace
 
 from penstock.broker.context import RequestContext
+from penstock.broker.coordinator_requests import visible
 from penstock.broker.error_mapping import code_of
 from penstock.broker.pacing.slices import in_slices
 from penstock.coordinator.transactions.listing import undescribed
@@ -13,6 +18,7 @@ from penstock.protocol.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 
 async def handle(
@@ -28,6 +34,8 @@ async def handle(
 
 
 async def _describe(transactional_id: str, context: RequestContext) -> TransactionState:
+    if not context.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return undescribed(transactional_id, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not transactional_id:
         return undescribed(transactional_id, ErrorCode.INVALID_REQUEST)
     answer = await context.services.coordinators.ask(
@@ -39,4 +47,6 @@ async def _describe(transactional_id: str, context: RequestContext) -> Transacti
     if isinstance(answer, PenstockError):
         return undescribed(transactional_id, code_of(answer))
     assert isinstance(answer, DescribeTransactionsResponse)
-    return answer.transaction_states[0]
+    found = answer.transaction_states[0]
+    shown = await visible(context, ResourceType.TOPIC, found.topics, lambda one: one.topic)
+    return found if len(shown) == len(found.topics) else replace(found, topics=tuple(shown))

@@ -6,6 +6,7 @@ A partition has one replica here, which leads it as long as the broker runs.
 from typing import Final
 
 from penstock.broker.context import RequestContext
+from penstock.broker.denials import CLUSTER_DENIED
 from penstock.broker.pacing.slices import NextTurn
 from penstock.core.limits import TOPIC_NAME_CHARACTERS_MAX
 from penstock.protocol.error_codes import ErrorCode
@@ -15,9 +16,12 @@ from penstock.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from penstock.security.acls.values import Operation
 
 _ELECTION_TYPES: Final = frozenset({0, 1})
 """Of the preferred replica, and an unclean one."""
+_CODE_VERSION: Final = 1
+"""The first version with a code for the whole request."""
 
 
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
@@ -25,11 +29,16 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
 
     The answer to a request for all partitions lists only changed ones: none, as in Kafka.
     """
+    is_allowed = context.allows_cluster(Operation.ALTER)
     is_known = request.election_type in _ELECTION_TYPES
+    code = ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST
+    if not is_allowed:
+        code = CLUSTER_DENIED.code
+    code_of_all = code if context.api_version >= _CODE_VERSION else ErrorCode.NONE
     if request.topic_partitions is None:
-        topics = context.services.metadata.image.topics if is_known else ()
+        topics = context.services.metadata.image.topics if code is ErrorCode.NONE else ()
         return ElectLeadersResponse(
-            error_code=ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST,
+            error_code=code_of_all,
             replica_election_results=tuple(
                 ReplicaElectionResult(topic=name, partition_result=()) for name in topics
             ),
@@ -41,12 +50,18 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
         found: list[PartitionResult] = []
         for index in topic.partitions:
             await turn.wait_if_due()
-            found.append(_result(topic.topic, index, request.election_type, context))
+            found.append(
+                _result(topic.topic, index, request.election_type, context)
+                if is_allowed
+                else _denied(index)
+            )
         results.append(ReplicaElectionResult(topic=topic.topic, partition_result=tuple(found)))
-    return ElectLeadersResponse(
-        error_code=ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST,
-        replica_election_results=tuple(results),
-    )
+    return ElectLeadersResponse(error_code=code_of_all, replica_election_results=tuple(results))
+
+
+def _denied(index: int) -> PartitionResult:
+    code, message = CLUSTER_DENIED
+    return PartitionResult(partition_id=index, error_code=code, error_message=message)
 
 
 def _result(topic: str, index: int, election_type: int, context: RequestContext) -> PartitionResult:

@@ -11,13 +11,16 @@ from penstock.core.errors import PenstockError
 from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from penstock.security.acls.values import Operation, ResourceType
 
 FENCED_VERSION: Final = 2
 """The first version whose clients know PRODUCER_FENCED."""
 
 
-def handle(request: EndTxnRequest, context: RequestContext) -> Deferred[Answer]:
+def handle(request: EndTxnRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Ask the coordinator of the transactional id."""
+    if not context.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     waiting: Deferred[Answer] = Deferred()
 
     def answer(found: Message | PenstockError) -> None:

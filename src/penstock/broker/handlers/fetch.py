@@ -12,19 +12,27 @@ of it.
 While clients leave too many answers unread, a fetch gets a single batch. One above a quota is
 answered without records and with a throttle time (KIP-219); the client's view of each partition
 stays unchanged.
+
+A consumer needs READ on each topic, and the broker asks each time that it reads: a right that was
+revoked ends a session's reads, and those of a fetch that waits. A fetch as a replica needs
+CLUSTER_ACTION for all of it (CVE-2018-1288).
 """
 
 import logging
 from collections.abc import Coroutine
 from functools import partial
 from typing import Final
-from uuid import UUID
 
 from penstock.broker.answers import CLOSE_CONNECTION, DEFECT, Answer, WaitingAnswer
-from penstock.broker.context import TOPIC_ID_VERSION, RequestContext
-from penstock.broker.error_mapping import code_of
+from penstock.broker.context import RequestContext
 from penstock.broker.fetch_answers import Outcome, TopicAnswers
-from penstock.broker.fetch_sessions import FetchPlan, SessionPartition, requested
+from penstock.broker.fetch_partitions import (
+    ReadAccess,
+    find_partition,
+    is_from_replica,
+    read_code,
+)
+from penstock.broker.fetch_sessions import FetchPlan, Partitions, SessionPartition, requested
 from penstock.broker.pacing.slices import NextTurn, in_slices
 from penstock.broker.quotas.meter import metered
 from penstock.broker.wide_requests import ForwardingWaiter
@@ -32,43 +40,48 @@ from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     PenstockError,
     TooManyWaitersError,
-    UnknownTopicIdError,
-    UnsupportedCompressionError,
 )
 from penstock.core.limits import (
     FETCH_BYTES_MAX,
     FETCH_PARTITIONS_AT_ONCE_MAX,
     FETCH_WAIT_MS_MAX,
 )
-from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from penstock.records.compression import ZSTD
 from penstock.replication.manager import HostedPartition
 from penstock.replication.read_result import PartitionRead
 from penstock.replication.waits import FetchWait
 
 logger = logging.getLogger(__name__)
 
-ZSTD_VERSION: Final = 10
-"""Clients with an older version cannot decompress zstd (KIP-110)."""
 READ_COMMITTED: Final = 1
 """Isolation level of a client that sees no open or aborted transactions."""
 
 
 def handle(request: FetchRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Answer now, or when there are enough bytes or an error."""
-    services = context.services
-    replica_id = request.replica_id if request.replica_id >= 0 else request.replica_state.replica_id
-    if replica_id >= 0:
-        # Only brokers may fetch as replicas (CVE-2018-1288), and there are no others yet.
+    if is_from_replica(request) and context.services.access is None:
+        # Only brokers may fetch as replicas, and there are no others yet.
         return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, responses=())
     if context.permit is not None:
         return _handle_wide(request, context)
-    plan = services.fetch_sessions.begin(request, services.clock.monotonic())
+    return _start(request, context)
+
+
+def _start(
+    request: FetchRequest, context: RequestContext, named: Partitions | None = None
+) -> Answer | Deferred[Answer]:
+    services = context.services
+    if services.access is not None and is_from_replica(request):
+        # Without a session: it gets no records, whatever its permissions are.
+        named = requested(request) if named is None else named
+        return _Fetch(request, context, FetchPlan(list(named.values()))).start()
+    plan = services.fetch_sessions.begin(
+        request, services.clock.monotonic(), named, context.peer.principal
+    )
     if plan.error != ErrorCode.NONE:
         return FetchResponse(error_code=plan.error, responses=())
     return _Fetch(request, context, plan).start()
@@ -88,11 +101,7 @@ async def _plan_wide(
     outcome: Answer | Deferred[Answer]
     try:
         named = await services.heavy_work.run(partial(requested, request), 0, context.client)
-        plan = services.fetch_sessions.begin(request, services.clock.monotonic(), named)
-        if plan.error != ErrorCode.NONE:
-            outcome = FetchResponse(error_code=plan.error, responses=())
-        else:
-            outcome = _Fetch(request, context, plan).start()
+        outcome = _start(request, context, named)
     except PenstockError as error:
         logger.info("a wide fetch was not planned; its connection is closed: %s", error)
         outcome = CLOSE_CONNECTION
@@ -107,6 +116,7 @@ class _Fetch:
     """One fetch request while it is being answered."""
 
     __slots__ = (
+        "_access",
         "_bytes_left",
         "_bytes_limit",
         "_bytes_min",
@@ -149,6 +159,9 @@ class _Fetch:
         self._found_bytes = 0
         self._bytes_left = 0
         """Bytes that the answer may still hold."""
+        self._access: ReadAccess | None = None
+        if context.services.access is not None:
+            self._access = ReadAccess(request, context)
 
     def start(self) -> Answer | Deferred[Answer]:
         """The answer, or a deferred one."""
@@ -264,6 +277,8 @@ class _Fetch:
         self._outcomes.clear()
         self._found.clear()
         self._hosted.clear()
+        if self._access is not None:
+            self._access.begin_round()
         self._found_bytes = 0
         self._bytes_left = self._bytes_limit_now()
 
@@ -278,7 +293,7 @@ class _Fetch:
         """Read from the page cache; raises `BlockingIOError` on a miss."""
         found_bytes = self._found_bytes
         try:
-            partition = self._partition(asked)
+            partition = find_partition(asked, self._context, self._access)
             self._hosted.append(partition)
             found = self._context.services.replicas.read(
                 partition,
@@ -291,7 +306,7 @@ class _Fetch:
             )
             self._add(partition, found)
         except PenstockError as error:
-            self._outcomes.append(code_of(error))
+            self._outcomes.append(read_code(error))
 
     def _add(self, partition: HostedPartition, found: PartitionRead) -> None:
         self._outcomes.append(found)
@@ -363,7 +378,7 @@ class _Fetch:
         for asked in self._plan.partitions:
             await turn.wait_if_due()
             try:
-                partition = self._partition(asked)
+                partition = find_partition(asked, self._context, self._access)
                 found = await self._context.services.cold_reader.read_cold(
                     partition,
                     asked.fetch_offset,
@@ -376,22 +391,7 @@ class _Fetch:
                 )
                 self._add(partition, found)
             except PenstockError as error:
-                self._outcomes.append(code_of(error))
-
-    def _partition(self, asked: SessionPartition) -> HostedPartition:
-        services = self._context.services
-        topic = asked.topic
-        if self._context.api_version >= TOPIC_ID_VERSION:
-            image = services.metadata.image.topic_by_id(asked.topic_id or UUID(int=0))
-            if image is None:
-                raise UnknownTopicIdError(f"there is no topic with id {asked.topic_id}")
-            topic = image.name
-        partition = services.replicas.partition(TopicPartition(topic, asked.partition))
-        if self._context.api_version < ZSTD_VERSION and partition.rules.codec == ZSTD:
-            raise UnsupportedCompressionError(
-                f"{partition.name} holds zstd; fetch with v10 or later"
-            )
-        return partition
+                self._outcomes.append(read_code(error))
 
     def _throttled(self) -> FetchResponse | None:
         """The answer without records if a quota is exceeded, else None."""

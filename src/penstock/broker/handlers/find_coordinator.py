@@ -1,9 +1,11 @@
 """FindCoordinator: which broker coordinates a group or a transactional id.
 
 The internal topic is created at the first request. Kafka lets that client retry; here the topic is
-served when the answer is sent, so no retry is needed.
+served when the answer is sent, so no retry is needed. A request whose keys are all denied does not
+create it.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -17,9 +19,21 @@ from penstock.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 BATCH_SINCE: Final = 4
+SHARE_SINCE: Final = 6
+"""Starting at this version brokers may look up the coordinator of a share group's state."""
+SHARE_KEY_TYPE: Final = 2
 _NOBODY: Final = (-1, "", -1)
+_PROTECTION: Final[dict[CoordinatorKind, tuple[ResourceType, ErrorCode]]] = {
+    "group": (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    "transaction": (
+        ResourceType.TRANSACTIONAL_ID,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
+}
+"""The resource that a key names, and the error for a client that may not describe it."""
 
 
 async def handle(
@@ -29,17 +43,14 @@ async def handle(
     is_batch = context.api_version >= BATCH_SINCE
     keys = request.coordinator_keys if is_batch else (request.key,)
     kind = KINDS_BY_KEY_TYPE.get(request.key_type)
-    code = ErrorCode.INVALID_REQUEST
-    if kind is not None:
-        # Once for all keys: a request may have a hundred thousand.
-        error = await context.services.coordinators.ensure_topic(kind)
-        code = ErrorCode.NONE if error is None else code_of(error)
-    if kind is None or code is not ErrorCode.NONE:
-        find = partial(_coordinator, code=code)
-    else:
-        find = partial(_find, kind=kind, context=context)
     services = context.services
-    found = await map_in_slices(find, keys, services.turns, services.clock)
+    if kind is None:
+        find = partial(_coordinator, code=_unsupported(request.key_type, context))
+        found = await map_in_slices(find, keys, services.turns, services.clock)
+    elif services.access is None:
+        found = await _find_all(keys, kind, context)
+    else:
+        found = await _find_allowed(keys, kind, context)
     if is_batch:
         return FindCoordinatorResponse(coordinators=tuple(found))
     (one,) = found
@@ -50,6 +61,46 @@ async def handle(
         host=one.host,
         port=one.port,
     )
+
+
+def _unsupported(key_type: int, context: RequestContext) -> ErrorCode:
+    """The error for a type of keys that has no coordinator here."""
+    is_share = key_type == SHARE_KEY_TYPE and context.api_version >= SHARE_SINCE
+    if is_share and not context.allows_cluster(Operation.CLUSTER_ACTION):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ErrorCode.INVALID_REQUEST
+
+
+async def _find_allowed(
+    keys: Sequence[str], kind: CoordinatorKind, context: RequestContext
+) -> list[Coordinator]:
+    """`_find_all` for the keys that the client may describe, and an error for each other key."""
+    resource_type, code = _PROTECTION[kind]
+    services = context.services
+    is_allowed = partial(context.allows, Operation.DESCRIBE, resource_type)
+    allowed = await map_in_slices(is_allowed, keys, services.turns, services.clock)
+    permitted = [key for key, is_permitted in zip(keys, allowed, strict=True) if is_permitted]
+    found = iter(await _find_all(permitted, kind, context) if permitted else ())
+
+    def answer(asked: tuple[str, bool]) -> Coordinator:
+        key, is_permitted = asked
+        return next(found) if is_permitted else _coordinator(key, code)
+
+    pairs = tuple(zip(keys, allowed, strict=True))
+    return await map_in_slices(answer, pairs, services.turns, services.clock)
+
+
+async def _find_all(
+    keys: Sequence[str], kind: CoordinatorKind, context: RequestContext
+) -> list[Coordinator]:
+    services = context.services
+    # Once for all keys: a request may have a hundred thousand.
+    error = await services.coordinators.ensure_topic(kind)
+    if error is None:
+        find = partial(_find, kind=kind, context=context)
+    else:
+        find = partial(_coordinator, code=code_of(error))
+    return await map_in_slices(find, keys, services.turns, services.clock)
 
 
 def _find(key: str, kind: CoordinatorKind, context: RequestContext) -> Coordinator:

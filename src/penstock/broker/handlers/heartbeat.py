@@ -10,10 +10,13 @@ from penstock.broker.coordinator_requests import ask_group
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from penstock.security.acls.values import Operation, ResourceType
 
 
 def handle(request: HeartbeatRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Ask the group's coordinator."""
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return HeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     return ask_group(context, request.group_id, request, HeartbeatResponse, _refused)

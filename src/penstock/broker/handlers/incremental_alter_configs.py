@@ -2,9 +2,8 @@
 
 from penstock.broker.config_changes import AskedChange, Edit, change_configs
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import outcome_of
+from penstock.broker.error_mapping import Outcome
 from penstock.broker.pacing.slices import map_in_slices
-from penstock.core.errors import PenstockError
 from penstock.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -36,9 +35,8 @@ def _asked(resource: AlterConfigsResource) -> AskedChange:
     )
 
 
-def _response(answered: tuple[AskedChange, PenstockError | None]) -> AlterConfigsResourceResponse:
-    one, error = answered
-    outcome = outcome_of(error)
+def _response(answered: tuple[AskedChange, Outcome]) -> AlterConfigsResourceResponse:
+    one, outcome = answered
     return AlterConfigsResourceResponse(
         error_code=outcome.code,
         error_message=outcome.message,

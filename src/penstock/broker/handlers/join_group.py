@@ -9,6 +9,7 @@ from penstock.broker.coordinator_requests import ask_group
 from penstock.core.deferred import Deferred
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from penstock.security.acls.values import Operation, ResourceType
 
 REBALANCE_TIMEOUT_SINCE: Final = 1
 """Before this version the session timeout was also the time to join again."""
@@ -26,10 +27,14 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> Answer | Defer
         return response
 
     def refuse(code: ErrorCode) -> JoinGroupResponse:
+        is_denied = code is ErrorCode.GROUP_AUTHORIZATION_FAILED
+        member_id = "" if is_denied else request.member_id
         return finish(
-            JoinGroupResponse(error_code=code, leader="", member_id=request.member_id, members=())
+            JoinGroupResponse(error_code=code, leader="", member_id=member_id, members=())
         )
 
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not request.group_id:
         return refuse(ErrorCode.INVALID_GROUP_ID)
     if version < REBALANCE_TIMEOUT_SINCE:

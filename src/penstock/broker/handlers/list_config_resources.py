@@ -7,7 +7,7 @@ kinds are not listed.
 
 from typing import Final
 
-from penstock.broker.config_changes import ResourceType
+from penstock.broker.config_changes import RESOURCE_TYPES, ResourceType
 from penstock.broker.context import RequestContext
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.list_config_resources import (
@@ -15,8 +15,8 @@ from penstock.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from penstock.security.acls.values import Operation
 
-_KNOWN: Final = frozenset(map(int, ResourceType))
 _TYPES_VERSION: Final = 1
 """The first version that knows more than client metrics."""
 
@@ -25,10 +25,14 @@ def handle(
     request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
     """List the resources of the types that are asked for; all types when none is."""
+    if not context.allows_cluster(Operation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(
+            error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=()
+        )
     if context.api_version < _TYPES_VERSION:
         return ListConfigResourcesResponse(config_resources=())
-    wanted = frozenset(request.resource_types) or _KNOWN
-    if not wanted <= _KNOWN:
+    wanted = frozenset(request.resource_types) or RESOURCE_TYPES
+    if not wanted <= RESOURCE_TYPES:
         return ListConfigResourcesResponse(
             error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=()
         )

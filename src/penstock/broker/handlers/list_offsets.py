@@ -21,6 +21,7 @@ from penstock.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from penstock.replication.manager import HostedPartition
+from penstock.security.acls.values import Operation, ResourceType
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -56,9 +57,12 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> ListOf
     topics = []
     for topic in request.topics:
         partitions = []
+        is_allowed = context.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         for asked in topic.partitions:
             await turn.wait_if_due()
-            if TopicPartition(topic.name, asked.partition_index) in duplicates:
+            if not is_allowed:
+                partitions.append(_refused(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif TopicPartition(topic.name, asked.partition_index) in duplicates:
                 partitions.append(_refused(asked, ErrorCode.INVALID_REQUEST))
             else:
                 partitions.append(

@@ -1,9 +1,12 @@
-"""ListTransactions: the transactional ids of this coordinator that match the filters."""
+"""ListTransactions: the transactional ids of this coordinator that match the filters.
+
+Ids that the client may not describe are hidden.
+"""
 
 import asyncio
 
 from penstock.broker.context import RequestContext
-from penstock.broker.coordinator_requests import required
+from penstock.broker.coordinator_requests import required, visible
 from penstock.coordinator.transactions.listing import listed
 from penstock.core.errors import NotCoordinatorError
 from penstock.protocol.error_codes import ErrorCode
@@ -12,6 +15,7 @@ from penstock.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from penstock.security.acls.values import ResourceType
 
 
 async def handle(
@@ -35,10 +39,13 @@ async def handle(
         if answer.error_code is not ErrorCode.NONE:
             return answer
         found.extend(answer.transaction_states)
+    shown = await visible(
+        context, ResourceType.TRANSACTIONAL_ID, found, lambda one: one.transactional_id
+    )
     return ListTransactionsResponse(
         error_code=whole.error_code,
         unknown_state_filters=whole.unknown_state_filters,
-        transaction_states=tuple(found),
+        transaction_states=tuple(shown),
     )
 
 

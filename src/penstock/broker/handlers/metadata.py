@@ -2,12 +2,20 @@
 
 A topic that is created here is served when the answer is sent, so the client need not retry. In
 version 0 an empty list means all topics; since version 1 that is null, and empty means none.
+
+Topics that the client may not describe are left out of a list of all topics. A client that names
+one gets an error without the id, whether the topic exists or not; for an id, without the name.
+Creating a topic needs CREATE, on the cluster or on the topic.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from penstock.broker.advertised import reachable_brokers
-from penstock.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from penstock.broker.authorized_operations import (
+    NOT_ASKED,
+    cluster_operations,
+    topic_operations,
+)
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, missing_topic_code
 from penstock.broker.mutations import ALWAYS_STRICT, Mutations
@@ -28,6 +36,7 @@ from penstock.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
@@ -38,16 +47,25 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         image = services.metadata.image
         images = sorted(image.topics.values(), key=lambda topic: topic.name)
         async for few in in_slices(images, services.turns, services.clock):
-            topics += [await _described(topic, request, context) for topic in few]
+            topics += [
+                await _described(topic, request, context)
+                for topic in few
+                if services.access is None or _may_describe(topic.name, context, is_logged=False)
+            ]
     else:
-        created = await _create_missing(request, context)
+        denied: dict[str, MetadataResponseTopic] = {}
+        if services.access is not None:
+            denied = await _denied(request, context)
+        failed = await _create_missing(request, denied, context)
         image = services.metadata.image
         # Each once, as in Kafka: a short name may stand for thousands of partitions.
         answered: set[MetadataRequestTopic] = set()
         async for named in in_slices(request.topics, services.turns, services.clock):
             once = [asked for asked in dict.fromkeys(named) if asked not in answered]
             answered.update(once)
-            topics += [await _answer(asked, image, created, request, context) for asked in once]
+            for asked in once:
+                answer = denied.get(asked.name or "") if asked.topic_id is None else None
+                topics.append(answer or await _answer(asked, image, failed, request, context))
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=broker.id, host=at.host, port=at.port, rack=broker.rack)
@@ -56,19 +74,61 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         cluster_id=image.cluster_id,
         controller_id=services.node_id,
         topics=tuple(topics),
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(context)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
     )
 
 
-async def _create_missing(
+def _may_describe(name: str, context: RequestContext, *, is_logged: bool = True) -> bool:
+    return context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, is_logged=is_logged)
+
+
+def _creates_topics(request: MetadataRequest, context: RequestContext) -> bool:
+    auto_create = context.services.settings.topic_defaults.auto_create
+    return request.allow_auto_topic_creation and auto_create
+
+
+async def _denied(
     request: MetadataRequest, context: RequestContext
+) -> dict[str, MetadataResponseTopic]:
+    """The answers for names of topics that the client may not describe, or would have to create."""
+    services = context.services
+    image = services.metadata.image
+    creates = _creates_topics(request, context)
+    is_over_all = creates and context.allows_cluster(Operation.CREATE, is_logged=False)
+    names = dict.fromkeys(
+        asked.name or "" for asked in request.topics or () if asked.topic_id is None
+    )
+    denied: dict[str, MetadataResponseTopic] = {}
+    async for few in in_slices(tuple(names), services.turns, services.clock):
+        for name in few:
+            if not _may_describe(name, context):
+                denied[name] = _refused(name)
+            elif not creates or image.topic(name) is not None:
+                continue
+            elif is_over_all:
+                context.record_change(Operation.CREATE, ResourceType.TOPIC, name)
+            elif not context.allows(Operation.CREATE, ResourceType.TOPIC, name):
+                denied[name] = _refused(name, is_internal=name in INTERNAL_TOPICS)
+    return denied
+
+
+def _refused(name: str, *, is_internal: bool = False) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        name=name,
+        is_internal=is_internal,
+        partitions=(),
+    )
+
+
+async def _create_missing(
+    request: MetadataRequest, denied: Container[str], context: RequestContext
 ) -> dict[str, PenstockError]:
     """Create the named topics that do not exist, where that is allowed; returns the errors."""
     services = context.services
-    is_allowed = request.allow_auto_topic_creation and services.settings.topic_defaults.auto_create
-    if not is_allowed or services.accepts_produce() is not None:
+    if not _creates_topics(request, context) or services.accepts_produce() is not None:
         return {}
     image = services.metadata.image
     missing = {
@@ -77,6 +137,7 @@ async def _create_missing(
         if asked.name is not None
         and asked.topic_id is None
         and asked.name != CLUSTER_METADATA_TOPIC
+        and asked.name not in denied
         and image.topic(asked.name) is None
     }
     failed: dict[str, PenstockError] = {}
@@ -112,14 +173,29 @@ async def _answer(
             return MetadataResponseTopic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, partitions=()
             )
-        return await _described(by_id, request, context)
+        if _may_describe(by_id.name, context):
+            return await _described(by_id, request, context)
+        # Ids are not secret, names are.
+        return MetadataResponseTopic(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            topic_id=asked.topic_id,
+            partitions=(),
+        )
     name = asked.name or ""
     topic = image.topic(name)
     if topic is not None:
         return await _described(topic, request, context)
     return MetadataResponseTopic(
-        error_code=_missing_code(name, failed.get(name)), name=name, partitions=()
+        error_code=_missing_code(name, failed.get(name)),
+        name=name,
+        partitions=(),
+        topic_authorized_operations=_operations(name, request, context),
     )
+
+
+def _operations(name: str, request: MetadataRequest, context: RequestContext) -> int:
+    is_asked = request.include_topic_authorized_operations
+    return topic_operations(name, context) if is_asked else NOT_ASKED
 
 
 def _missing_code(name: str, failure: PenstockError | None) -> ErrorCode:
@@ -145,9 +221,7 @@ async def _described(
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(partitions),
-        topic_authorized_operations=TOPIC_OPERATIONS
-        if request.include_topic_authorized_operations
-        else NOT_ASKED,
+        topic_authorized_operations=_operations(topic.name, request, context),
     )
 
 

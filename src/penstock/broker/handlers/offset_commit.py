@@ -1,11 +1,12 @@
 """OffsetCommit: stores the offsets of a group. Partitions that do not exist are refused one by one.
 
-Starting at version 10 topics are named by their id. Existing partitions go to the group's
-coordinator, a large commit in pieces (`broker.pieces`), each of which is stored whole; the answer
-has all partitions in the order of the request. A commit of more than `OFFSETS_PER_COMMIT_MAX`
-partitions is refused whole.
+So are topics that the client may not read. Starting at version 10 topics are named by their id. The
+other partitions go to the group's coordinator, a large commit in pieces (`broker.pieces`), each of
+which is stored whole; the answer has all partitions in the order of the request. A commit of more
+than `OFFSETS_PER_COMMIT_MAX` partitions is refused whole.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -26,26 +27,36 @@ from penstock.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 TOPIC_IDS_SINCE: Final = 10
 
 
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Send the existing partitions to the group's coordinator."""
-    if sum(len(topic.partitions) for topic in request.topics) > PIECE_PARTITIONS:
-        return promise(_commit_pieces(request, context), context)
+    count = sum(len(topic.partitions) for topic in request.topics)
+    code = ErrorCode.NONE
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    elif count > OFFSETS_PER_COMMIT_MAX:
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    if count > PIECE_PARTITIONS:
+        return promise(_commit_pieces(request, code, context), context)
+    if code is not ErrorCode.NONE:
+        return _refused(request, code)
     return _commit(request, context)
 
 
-async def _commit_pieces(request: OffsetCommitRequest, context: RequestContext) -> Answer:
-    """Commit many partitions piece by piece; too many are refused."""
-    count = sum(len(topic.partitions) for topic in request.topics)
+async def _commit_pieces(
+    request: OffsetCommitRequest, code: ErrorCode, context: RequestContext
+) -> Answer:
+    """Commit many partitions piece by piece, or refuse all of them with a code."""
     topics: list[OffsetCommitResponseTopic] = []
     turn = NextTurn(context.services.turns, context.services.clock)
     for few in pieces(request.topics):
         piece = replace(request, topics=few)
-        if count > OFFSETS_PER_COMMIT_MAX:
-            found: Answer = _refused(piece, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        if code is not ErrorCode.NONE:
+            found: Answer = _refused(piece, code)
         else:
             found = await settled(_commit(piece, context))
         if not isinstance(found, OffsetCommitResponse):
@@ -59,6 +70,9 @@ def _commit(request: OffsetCommitRequest, context: RequestContext) -> Answer | D
     image = context.services.metadata.image
     by_id = context.api_version >= TOPIC_IDS_SINCE
     found = [_find(topic, image, by_id=by_id) for topic in request.topics]
+    denied = _denied(request.topics, found, context, by_id=by_id)
+    if denied:
+        found = [None if place in denied else topic for place, topic in enumerate(found)]
     if not by_id and request.topics and all(map(_has_all, request.topics, found)):
         # The usual case: request and answer pass unchanged. An empty commit is not passed: it must
         # not create a group.
@@ -71,6 +85,10 @@ def _commit(request: OffsetCommitRequest, context: RequestContext) -> Answer | D
     )
     known = tuple(topic for topic in known if topic.partitions)
     names = [None if topic is None else topic.name for topic in found]
+    missing = [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED if place in denied else _missing(name, by_id=by_id)
+        for place, name in enumerate(names)
+    ]
 
     def finish(response: OffsetCommitResponse) -> OffsetCommitResponse:
         codes = {
@@ -78,7 +96,7 @@ def _commit(request: OffsetCommitRequest, context: RequestContext) -> Answer | D
             for topic in response.topics
             for partition in topic.partitions
         }
-        return _merged(request, names, codes, by_id=by_id)
+        return _merged(request, names, codes, missing)
 
     def refuse(code: ErrorCode) -> OffsetCommitResponse:
         codes = {
@@ -86,10 +104,10 @@ def _commit(request: OffsetCommitRequest, context: RequestContext) -> Answer | D
             for topic in known
             for partition in topic.partitions
         }
-        return _merged(request, names, codes, by_id=by_id)
+        return _merged(request, names, codes, missing)
 
     if not known:
-        return _merged(request, names, {}, by_id=by_id)
+        return _merged(request, names, {}, missing)
     asked = replace(request, topics=known)
     if len(known) == len(request.topics) and all(
         len(mine.partitions) == len(theirs.partitions)
@@ -98,6 +116,28 @@ def _commit(request: OffsetCommitRequest, context: RequestContext) -> Answer | D
         # The usual case, no partition is missing: the coordinator's answer is the answer.
         return ask_group(context, request.group_id, asked, OffsetCommitResponse, refuse)
     return ask_group(context, request.group_id, asked, OffsetCommitResponse, refuse, finish)
+
+
+def _denied(
+    topics: Sequence[OffsetCommitRequestTopic],
+    found: Sequence[TopicImage | None],
+    context: RequestContext,
+    *,
+    by_id: bool,
+) -> frozenset[int]:
+    """The places of topics that the client may not read, whether they exist or not."""
+    if context.services.access is None:
+        return frozenset()
+    names = [
+        (None if image_of is None else image_of.name) if by_id else topic.name
+        for topic, image_of in zip(topics, found, strict=True)
+    ]
+    return frozenset(
+        place
+        for place, name in enumerate(names)
+        # An unknown id has no name, and gets its own error.
+        if name is not None and not context.allows(Operation.READ, ResourceType.TOPIC, name)
+    )
 
 
 def _has_all(topic: OffsetCommitRequestTopic, found: TopicImage | None) -> bool:
@@ -146,10 +186,9 @@ def _merged(
     request: OffsetCommitRequest,
     names: list[str | None],
     codes: dict[tuple[str, int], ErrorCode],
-    *,
-    by_id: bool,
+    missing: list[ErrorCode],
 ) -> OffsetCommitResponse:
-    """An answer for every partition; those without a code do not exist."""
+    """An answer for every partition; those without a code get the `missing` one of their topic."""
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(
@@ -158,14 +197,12 @@ def _merged(
                 partitions=tuple(
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index,
-                        error_code=codes.get(
-                            (name or "", partition.partition_index), _missing(name, by_id=by_id)
-                        ),
+                        error_code=codes.get((name or "", partition.partition_index), code),
                     )
                     for partition in topic.partitions
                 ),
             )
-            for topic, name in zip(request.topics, names, strict=True)
+            for topic, name, code in zip(request.topics, names, missing, strict=True)
         )
     )
 

@@ -17,10 +17,13 @@ from penstock.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 
 def handle(request: OffsetDeleteRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Send the existing partitions to the group's coordinator."""
+    if not context.allows(Operation.DELETE, ResourceType.GROUP, request.group_id):
+        return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if sum(len(topic.partitions) for topic in request.topics) > PIECE_PARTITIONS:
         return promise(_delete_pieces(request, context), context)
     return _delete(request, context)
@@ -41,7 +44,12 @@ async def _delete_pieces(request: OffsetDeleteRequest, context: RequestContext) 
 
 def _delete(request: OffsetDeleteRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     image = context.services.metadata.image
-    known = tuple(_existing(topic, image) for topic in request.topics)
+    denied = frozenset(
+        topic.name
+        for topic in request.topics
+        if not context.allows(Operation.READ, ResourceType.TOPIC, topic.name)
+    )
+    known = tuple(_existing(topic, image) for topic in request.topics if topic.name not in denied)
     asked = replace(request, topics=tuple(topic for topic in known if topic.partitions))
 
     def finish(response: OffsetDeleteResponse) -> OffsetDeleteResponse:
@@ -52,7 +60,7 @@ def _delete(request: OffsetDeleteRequest, context: RequestContext) -> Answer | D
             for topic in response.topics
             for partition in topic.partitions
         }
-        return _merged(request, codes)
+        return _merged(request, codes, denied)
 
     # Kafka asks the coordinator also when no partition is left: the group may not exist.
     return ask_group(context, request.group_id, asked, OffsetDeleteResponse, _refused, finish)
@@ -72,8 +80,9 @@ def _existing(topic: OffsetDeleteRequestTopic, image: MetadataImage) -> OffsetDe
 
 
 def _merged(
-    request: OffsetDeleteRequest, codes: dict[tuple[str, int], ErrorCode]
+    request: OffsetDeleteRequest, codes: dict[tuple[str, int], ErrorCode], denied: frozenset[str]
 ) -> OffsetDeleteResponse:
+    """An answer for every partition; those without a code are denied or do not exist."""
     return OffsetDeleteResponse(
         topics=tuple(
             OffsetDeleteResponseTopic(
@@ -83,7 +92,9 @@ def _merged(
                         partition_index=partition.partition_index,
                         error_code=codes.get(
                             (topic.name, partition.partition_index),
-                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                            ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                            if topic.name in denied
+                            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                         ),
                     )
                     for partition in topic.partitions

@@ -5,15 +5,18 @@ named by their id; offsets of topics that do not exist cannot be fetched then.
 
 An answer has each group, topic and partition once: an offset carries up to 4 KiB of its client's
 text, and a request of 2 MiB could name it 200,000 times. A group's second mention is refused.
+
+Topics that the client may not describe are refused where it names them, and hidden where it asks
+for all topics of a group.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.broker.context import RequestContext
-from penstock.broker.coordinator_requests import ask_groups
+from penstock.broker.coordinator_requests import ask_groups, visible
 from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn
 from penstock.broker.pieces import PIECE_PARTITIONS, join_topics, pieces
 from penstock.cluster.image import MetadataImage
@@ -29,6 +32,7 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 GROUPS_SINCE: Final = 8
 TOPIC_IDS_SINCE: Final = 10
@@ -45,9 +49,13 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
     groups = [await _named_once(group, turn) for group in named]
     image = context.services.metadata.image if version >= TOPIC_IDS_SINCE else None
     asked = groups if image is None else [await _with_names(one, image, turn) for one in groups]
+    denied = await _find_denied(asked, context, turn)
     # Cut where a group has very many partitions.
     questions = [
-        (place, piece) for place, group in _first_mentions(asked) for piece in _pieces(group)
+        (place, piece)
+        for place, group in _first_mentions(asked)
+        if group.group_id not in denied.groups
+        for piece in _pieces(_permitted(group, denied))
     ]
     results = await ask_groups(
         context,
@@ -64,7 +72,12 @@ async def handle(request: OffsetFetchRequest, context: RequestContext) -> Offset
     found = []
     for place, group in enumerate(groups):
         await turn.wait_if_due()
-        whole = _joined(answers[place]) if place in answers else _second_mention(group)
+        if place in answers:
+            whole = await _shown(asked[place], _joined(answers[place]), denied, context, turn)
+        elif group.group_id in denied.groups:
+            whole = _refused_group(group, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        else:
+            whole = _refused_group(group, ErrorCode.INVALID_REQUEST)
         found.append(whole if image is None else await _with_ids(group, whole, image, turn))
     if version >= GROUPS_SINCE:
         return OffsetFetchResponse(groups=tuple(found))
@@ -106,10 +119,79 @@ def _first_mentions(
             yield place, group
 
 
-def _second_mention(group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    return OffsetFetchResponseGroup(
-        group_id=group.group_id, topics=(), error_code=ErrorCode.INVALID_REQUEST
+def _refused_group(group: OffsetFetchRequestGroup, code: ErrorCode) -> OffsetFetchResponseGroup:
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=code)
+
+
+# --- Permissions ---
+
+
+class _Denied(NamedTuple):
+    """Names in a request that the client may not describe."""
+
+    groups: frozenset[str] = frozenset()
+    topics: frozenset[str] = frozenset()
+    """Of the other groups."""
+
+
+async def _find_denied(
+    groups: Sequence[OffsetFetchRequestGroup], context: RequestContext, turn: NextTurn
+) -> _Denied:
+    if context.services.access is None:
+        return _Denied()
+    allowed: dict[tuple[ResourceType, str], bool] = {}
+
+    def is_allowed(resource_type: ResourceType, name: str) -> bool:
+        key = resource_type, name
+        if key not in allowed:
+            allowed[key] = context.allows(Operation.DESCRIBE, resource_type, name)
+        return allowed[key]
+
+    for group in groups:
+        await turn.wait_if_due()
+        if is_allowed(ResourceType.GROUP, group.group_id):
+            for topic in group.topics or ():
+                await turn.wait_if_due()
+                is_allowed(ResourceType.TOPIC, topic.name)
+    denied = [key for key, is_permitted in allowed.items() if not is_permitted]
+    return _Denied(
+        frozenset(name for resource_type, name in denied if resource_type is ResourceType.GROUP),
+        frozenset(name for resource_type, name in denied if resource_type is ResourceType.TOPIC),
     )
+
+
+def _permitted(group: OffsetFetchRequestGroup, denied: _Denied) -> OffsetFetchRequestGroup:
+    """The group without denied topics. It is asked even if none is left, as in Kafka."""
+    if group.topics is None or not denied.topics:
+        return group
+    topics = tuple(topic for topic in group.topics if topic.name not in denied.topics)
+    return replace(group, topics=topics)
+
+
+async def _shown(
+    asked: OffsetFetchRequestGroup,
+    found: OffsetFetchResponseGroup,
+    denied: _Denied,
+    context: RequestContext,
+    turn: NextTurn,
+) -> OffsetFetchResponseGroup:
+    """The answer with an error for each denied topic, in the order of the request."""
+    if found.error_code is not ErrorCode.NONE:
+        return found
+    if asked.topics is None:
+        topics = await visible(context, ResourceType.TOPIC, found.topics, lambda one: one.name)
+        return found if len(topics) == len(found.topics) else replace(found, topics=tuple(topics))
+    if not denied.topics:
+        return found
+    answers = iter(found.topics)
+    merged = []
+    for topic in asked.topics:
+        await turn.wait_if_due()
+        is_denied = topic.name in denied.topics
+        merged.append(
+            _refused(topic, ErrorCode.TOPIC_AUTHORIZATION_FAILED) if is_denied else next(answers)
+        )
+    return replace(found, topics=tuple(merged))
 
 
 # --- Very many partitions ---

@@ -16,6 +16,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 
 async def handle(
@@ -23,15 +24,26 @@ async def handle(
 ) -> OffsetForLeaderEpochResponse:
     """Answer for each partition."""
     services = context.services
+    # Followers ask too, and need no permission for each topic.
+    is_broker = context.allows_cluster(Operation.CLUSTER_ACTION, is_logged=False)
     topics: list[OffsetForLeaderTopicResult] = []
     turn = NextTurn(services.turns, services.clock)
     for topic in request.topics:
         found: list[EpochEndOffset] = []
+        is_allowed = is_broker or context.allows(
+            Operation.DESCRIBE, ResourceType.TOPIC, topic.topic
+        )
         for asked in topic.partitions:
             await turn.wait_if_due()
-            found.append(_end_offset(topic.topic, asked, context))
+            found.append(_end_offset(topic.topic, asked, context) if is_allowed else _denied(asked))
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(found)))
     return OffsetForLeaderEpochResponse(topics=tuple(topics))
+
+
+def _denied(asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    return EpochEndOffset(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partition=asked.partition
+    )
 
 
 def _end_offset(

@@ -11,6 +11,9 @@ compressed batches are checked by worker threads (`broker.producing.produce_run`
 
 The first batch of a transaction in a partition waits until the transaction's coordinator has
 confirmed it (`broker.producing.transaction_check`).
+
+A client needs WRITE on each topic. If any batch is transactional, it also needs WRITE on the
+transactional id of the request, and a request without one is refused (CVE-2018-17196).
 """
 
 from collections.abc import Iterator
@@ -26,13 +29,15 @@ from penstock.broker.answers import (
     WaitingAnswer,
 )
 from penstock.broker.context import BrokerServices, RequestContext
+from penstock.broker.peer import Peer
 from penstock.broker.producing.produce_answers import TopicResults, refused, response
-from penstock.broker.producing.produce_run import ProduceRun, append_checked, topic_name
+from penstock.broker.producing.produce_run import ProduceRun, append_checked, writable_topic
 from penstock.broker.producing.transaction_check import TransactionCheck
 from penstock.broker.producing.transactional_produce import append_transaction, is_transactional
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError, TooManyWaitersError
 from penstock.core.limits import PRODUCE_WAIT_MS_MAX
+from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.connection import Request
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.produce import (
@@ -44,6 +49,7 @@ from penstock.protocol.single_produce import SingleProduce, read_single, single_
 from penstock.records.validation import HeavyBatchError, UnfoldAllowance, validate_produced
 from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.waits import CommitWait
+from penstock.security.acls.values import Operation, ResourceType
 
 ACKS_NONE: Final = 0
 ACKS_ALLOWED: Final = (-1, 0, 1)
@@ -51,15 +57,17 @@ ACKS_ALLOWED: Final = (-1, 0, 1)
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Append every batch of the request."""
-    refusal = _refusal(request, context)
-    if refusal is None and _has_transaction(request):
-        return append_transaction(
-            request.transactional_id,
-            _batches(request, context),
-            context,
-            partial(_append_all, request, context),
-        )
-    return _append_all(request, context, refusal, None)
+    append_all = partial(_append_all, request, context)
+    if not _has_transaction(request):
+        return append_all(None, None)
+    transactional_id = request.transactional_id
+    if transactional_id is None or not context.allows(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        return append_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None)
+    if _refusal(request, context) is not None:
+        return append_all(None, None)
+    return append_transaction(transactional_id, _batches(request, context), context, append_all)
 
 
 def _has_transaction(request: ProduceRequest) -> bool:
@@ -73,8 +81,11 @@ def _has_transaction(request: ProduceRequest) -> bool:
 def _batches(
     request: ProduceRequest, context: RequestContext
 ) -> Iterator[tuple[HostedPartition | None, memoryview]]:
+    """The batches for topics that the client may write to."""
     for topic in request.topic_data:
-        name, _ = topic_name(topic, context)
+        name, error = writable_topic(topic, context, is_logged=False)
+        if error is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            continue
         for data in topic.partition_data:
             partition = context.services.replicas.find(name, data.index)
             yield partition, memoryview(data.records or b"")
@@ -83,7 +94,7 @@ def _batches(
 def _append_all(
     request: ProduceRequest,
     context: RequestContext,
-    refusal: PenstockError | ErrorCode | None,
+    refusal: ErrorCode | None,
     check: TransactionCheck | None,
 ) -> Answer | Deferred[Answer]:
     def conclude(run: ProduceRun) -> Answer | Deferred[Answer]:
@@ -98,11 +109,18 @@ def _append_all(
             return response(run.topics, {}, context.services)
         return _when_committed(run.topics, pending, request.timeout_ms, context)
 
-    return ProduceRun(request, context, refusal, check, conclude).start()
+    return ProduceRun(
+        request,
+        context,
+        refusal,
+        check,
+        conclude,
+        later_refusal=_refusal(request, context) if check is None else None,
+    ).start()
 
 
 def _refusal(request: ProduceRequest, context: RequestContext) -> PenstockError | ErrorCode | None:
-    """The error that refuses the whole request, if any."""
+    """The error that refuses all batches which the client may write, if any."""
     if request.acks not in ACKS_ALLOWED:
         return ErrorCode.INVALID_REQUIRED_ACKS
     return context.services.accepts_produce()
@@ -143,7 +161,7 @@ class _Commit:
         """Do nothing: there is no partial answer, and the next sync completes this one."""
 
 
-def handle_single(request: Request, services: BrokerServices) -> "_SingleOutcome":
+def handle_single(request: Request, services: BrokerServices, peer: Peer) -> "_SingleOutcome":
     """As `handle`, for a request with one batch that may be appended; None for any other."""
     single = read_single(request.body, request.api_version)
     if single is None or single.acks not in ACKS_ALLOWED:
@@ -151,6 +169,11 @@ def handle_single(request: Request, services: BrokerServices) -> "_SingleOutcome
     partition = services.replicas.find(single.topic, single.partition)
     if partition is None or partition.is_internal or services.accepts_produce() is not None:
         return None
+    access, topic = services.access, partition.name.topic
+    if access is not None and not access.allows(
+        peer, ApiKey.PRODUCE, Operation.WRITE, ResourceType.TOPIC, topic, is_logged=False
+    ):
+        return None  # `handle` denies it, and says so
     try:
         batch = validate_produced(
             request.body[single.start : single.stop],

@@ -24,6 +24,7 @@ from penstock.protocol.messages.streams_group_describe import (
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 
 async def handle(
@@ -38,6 +39,8 @@ async def handle(
 
 
 async def _described(group_id: str, context: RequestContext) -> DescribedGroup:
+    if not context.allows(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return _refused(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id:
         return _refused(group_id, ErrorCode.INVALID_GROUP_ID)
     exists = await _exists(group_id, context)

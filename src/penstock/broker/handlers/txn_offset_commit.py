@@ -2,7 +2,8 @@
 
 The transaction's coordinator is asked first (KIP-890): up to version 4 whether the transaction has
 the group's partition, since version 5 to add it. Then the group's coordinator stores the offsets.
-Partitions that do not exist are refused one by one; the others are committed.
+Topics that the client may not read and partitions that do not exist are refused one by one; the
+others are committed.
 """
 
 from dataclasses import replace
@@ -24,6 +25,7 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from penstock.security.acls.values import Operation, ResourceType
 
 IMPLICIT_ADD_VERSION: Final = 5
 """Starting at this version the client uses transaction version 2 and sends no AddOffsetsToTxn."""
@@ -47,19 +49,33 @@ async def handle(
 ) -> TxnOffsetCommitResponse:
     """Verify the transaction, then commit the offsets of existing partitions."""
     count = sum(len(topic.partitions) for topic in request.topics)
+    code = _denial(request, context)
+    if code is ErrorCode.NONE and count > OFFSETS_PER_COMMIT_MAX:
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     if count <= PIECE_PARTITIONS:
-        return await _commit(request, context)
+        is_refused = code is not ErrorCode.NONE
+        return _merged(request, {}, code=code) if is_refused else await _commit(request, context)
     topics: list[TxnOffsetCommitResponseTopic] = []
     turn = NextTurn(context.services.turns, context.services.clock)
     for few in pieces(request.topics):
         piece = replace(request, topics=few)
-        if count > OFFSETS_PER_COMMIT_MAX:
-            found = _merged(piece, {}, code=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+        if code is not ErrorCode.NONE:
+            found = _merged(piece, {}, code=code)
         else:
             found = await _commit(piece, context)
         topics += found.topics
         await turn.wait_if_due()
     return TxnOffsetCommitResponse(topics=join_topics(topics))
+
+
+def _denial(request: TxnOffsetCommitRequest, context: RequestContext) -> ErrorCode:
+    """The reason why the client may commit nothing for this group; `NONE` if it may."""
+    name = request.transactional_id
+    if not context.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, name):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE
 
 
 async def _commit(
@@ -92,14 +108,17 @@ _Codes = dict[tuple[str, int], ErrorCode]
 def _sorted_out(
     request: TxnOffsetCommitRequest, context: RequestContext
 ) -> tuple[tuple[TxnOffsetCommitRequestTopic, ...], _Codes]:
-    """The existing partitions, and a code for each partition that does not exist."""
+    """The partitions to commit, and a code for each one that is denied or does not exist."""
     image = context.services.metadata.image
-    refused = {
-        (topic.name, partition.partition_index): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for topic in request.topics
-        for partition in topic.partitions
-        if image.partition(topic.name, partition.partition_index) is None
-    }
+    refused: _Codes = {}
+    for topic in request.topics:
+        is_denied = not context.allows(Operation.READ, ResourceType.TOPIC, topic.name)
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            if is_denied:
+                refused[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.partition(*key) is None:
+                refused[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not refused:
         return request.topics, refused
     topics = (

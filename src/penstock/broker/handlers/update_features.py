@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.broker.context import RequestContext
+from penstock.broker.denials import CLUSTER_DENIED
 from penstock.broker.features import LEVELS, LOWEST_LEVEL
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.update_features import (
@@ -17,6 +18,7 @@ from penstock.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from penstock.security.acls.values import Operation
 
 _UPGRADE: Final = 1
 _SAFE_DOWNGRADE: Final = 2
@@ -30,6 +32,10 @@ _SHOWN_CHARACTERS_MAX: Final = 249
 
 def handle(request: UpdateFeaturesRequest, context: RequestContext) -> UpdateFeaturesResponse:
     """Accept all updates, or refuse all and name the first invalid one."""
+    if not context.allows_cluster(Operation.ALTER):
+        return UpdateFeaturesResponse(
+            error_code=CLUSTER_DENIED.code, error_message=CLUSTER_DENIED.message
+        )
     for problem in _problems(request, context):
         return UpdateFeaturesResponse(
             error_code=ErrorCode.INVALID_UPDATE_VERSION,

@@ -2,7 +2,8 @@
 
 Each marker is appended at once, and the answer is sent when all of them are committed. A group's
 coordinator is notified of a marker in its partition in the step that appends it. It is an API
-between brokers; a cluster without security lets every client use it, as Kafka does.
+between brokers, and for operators that end a hanging transaction: it needs ALTER or CLUSTER_ACTION
+on the cluster. A broker without an authorizer lets every client use it, as Kafka does.
 """
 
 from collections.abc import Iterator
@@ -26,14 +27,19 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from penstock.replication.manager import TransactionEnd
+from penstock.security.acls.values import Operation
 
 STRICT_TRANSACTION_VERSION: Final = 2
 """Starting here, each end raises the producer's epoch: a marker with the records' epoch is late."""
 
 
 def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> Deferred[Answer]:
-    """Append every marker."""
-    writing = _Writing()
+    """Append every marker; a client without permission gets an error for each, and none is."""
+    is_denied = not (
+        context.allows_cluster(Operation.ALTER, is_logged=False)
+        or context.allows_cluster(Operation.CLUSTER_ACTION)
+    )
+    writing = _Writing(is_denied=is_denied)
     if context.permit is not None:
         return promise(_write_wide(request, writing, context), context)
     for marker, name in _ends(request):
@@ -70,10 +76,11 @@ async def _write_wide(
 class _Writing:
     """One request while its markers are being committed."""
 
-    __slots__ = ("_codes", "_pending", "answer")
+    __slots__ = ("_codes", "_is_denied", "_pending", "answer")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_denied: bool) -> None:
         self.answer: Deferred[Answer] = Deferred()
+        self._is_denied = is_denied
         self._codes: dict[int, dict[TopicPartition, ErrorCode]] = {}
         """Of each producer, in the order of the request."""
         self._pending = 0
@@ -88,6 +95,10 @@ class _Writing:
     ) -> None:
         """Append one marker."""
         services = context.services
+        if self._is_denied:
+            self._codes[marker.producer_id][name] = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            self._pending -= 1
+            return
 
         def appended() -> None:
             services.coordinators.marker_written(

@@ -55,6 +55,7 @@ from penstock.records.validation import (
 )
 from penstock.replication.manager import HostedPartition
 from penstock.replication.waits import CommitWait
+from penstock.security.acls.values import Operation, ResourceType
 from penstock.storage.log.log_types import AppendInfo
 from penstock.storage.log.open_transactions import NO_GUARD
 
@@ -70,7 +71,9 @@ _NOTHING: Final = -1
 Appended = dict[HostedPartition, int]
 """The partitions that a request names, each with the last offset appended or `_NOTHING`."""
 Conclude = Callable[["ProduceRun"], Answer | Deferred[Answer]]
-_Entry = tuple[str, PenstockError | None, PartitionProduceData, list[PartitionProduceResponse]]
+_Entry = tuple[
+    str, PenstockError | ErrorCode | None, PartitionProduceData, list[PartitionProduceResponse]
+]
 
 
 class ProduceRun:
@@ -86,6 +89,7 @@ class ProduceRun:
         "_current",
         "_entries",
         "_is_abandoned",
+        "_later_refusal",
         "_refusal",
         "_services",
         "_unsynced",
@@ -104,7 +108,10 @@ class ProduceRun:
         refusal: PenstockError | ErrorCode | None,
         check: TransactionCheck | None,
         conclude: Conclude,
+        *,
+        later_refusal: PenstockError | ErrorCode | None = None,
     ) -> None:
+        """Refuse all batches with `refusal`; with `later_refusal` those without another error."""
         self.topics: list[TopicResults] = []
         self.appended: Appended = {}
         self.has_error = False
@@ -113,6 +120,7 @@ class ProduceRun:
         self._context = context
         self._services = context.services
         self._refusal = refusal
+        self._later_refusal = later_refusal
         self._check = check
         self._conclude = conclude
         self._allowance = UnfoldAllowance()
@@ -181,7 +189,7 @@ class ProduceRun:
 
     def _walk(self, request: ProduceRequest) -> Iterator[_Entry]:
         for topic in request.topic_data:
-            name, error = topic_name(topic, self._context)
+            name, error = writable_topic(topic, self._context)
             results: list[PartitionProduceResponse] = []
             self.topics.append((name, topic, results))
             for data in topic.partition_data:
@@ -211,7 +219,7 @@ class ProduceRun:
         """Append one batch or refuse it; False when a worker has to check it first."""
         topic, error, data, results = entry
         services = self._services
-        refusal = self._refusal or error
+        refusal = self._refusal or error or self._later_refusal
         if refusal is not None:
             return self._note(results, refused(data.index, refusal, services))
         try:
@@ -355,6 +363,20 @@ def topic_name(
     if image is None:
         return "", UnknownTopicIdError(f"there is no topic with id {topic_id}")
     return image.name, None
+
+
+def writable_topic(
+    topic: TopicProduceData, context: RequestContext, *, is_logged: bool = True
+) -> tuple[str, PenstockError | ErrorCode | None]:
+    """The name of a topic, and the error if it is unknown or the client may not write to it."""
+    name, error = topic_name(topic, context)
+    if (
+        error is None
+        and context.services.access is not None
+        and not context.allows(Operation.WRITE, ResourceType.TOPIC, name, is_logged=is_logged)
+    ):
+        return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return name, error
 
 
 def require_not_internal(partition: HostedPartition, topic: str) -> None:

@@ -3,7 +3,8 @@
 All transactional batches of a request belong to one producer, and the request names its
 transactional id; else all of it is refused. When the transaction is open in every partition already
 the batches are appended at once. Otherwise its coordinator is asked first, and later requests of
-the same producer stay behind this one. It does NOT validate or append: `append_all` does.
+the same producer stay behind this one. It does NOT validate or append: `append_all` does. Nor does
+it authorize: the caller passes only batches for topics that the client may write to.
 """
 
 import asyncio
@@ -50,15 +51,15 @@ AppendAll = Callable[[ErrorCode | None, TransactionCheck | None], Answer | Defer
 
 
 def append_transaction(
-    transactional_id: str | None,
+    transactional_id: str,
     batches: Iterable[tuple[HostedPartition | None, memoryview]],
     context: RequestContext,
     append_all: AppendAll,
 ) -> Answer | Deferred[Answer]:
     """Append the batches of one transaction, after its coordinator was asked if need be."""
-    if transactional_id is None:
-        return append_all(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None)
     producers, sequences = _transactional(batches)
+    if not producers:
+        return append_all(None, None)
     if len(producers) > 1:
         return append_all(ErrorCode.INVALID_PRODUCER_ID_MAPPING, None)
     ((producer_id, producer_epoch),) = producers

@@ -26,6 +26,14 @@ EntityKey = tuple[str | None, str | None]
 """User and client id of an entity."""
 
 
+class QuotaClient(NamedTuple):
+    """A client as quotas know it."""
+
+    user: str
+    """The name of its principal."""
+    client_id: str
+
+
 class Bound(NamedTuple):
     """The bound that counts for one client."""
 
@@ -41,7 +49,7 @@ class LimitTable:
 
     def __init__(self) -> None:
         self._limits: dict[EntityKey, float] = {}
-        self._known: dict[tuple[str, str], Bound | None] = {}
+        self._known: dict[QuotaClient, Bound | None] = {}
 
     def __len__(self) -> int:
         return len(self._limits)
@@ -54,19 +62,19 @@ class LimitTable:
             self._limits[entity] = limit
         self._known.clear()
 
-    def bound_of(self, user: str, client_id: str) -> Bound | None:
+    def bound_of(self, client: QuotaClient) -> Bound | None:
         """The bound that counts for a client, None if there is none."""
         if not self._limits:
             return None
-        client = (user, client_id)
         if client in self._known:
             return self._known[client]
         if len(self._known) >= QUOTA_STATES_MAX:
             self._known.clear()
-        bound = self._known[client] = self._decide(user, client_id)
+        bound = self._known[client] = self._decide(client)
         return bound
 
-    def _decide(self, user: str, client_id: str) -> Bound | None:
+    def _decide(self, client: QuotaClient) -> Bound | None:
+        user, client_id = client
         limits = self._limits
         for named_user in (user, None):
             if client_id:

@@ -15,6 +15,7 @@ from collections.abc import Coroutine, Generator
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
+from penstock.broker.quotas.limit_table import QuotaClient
 from penstock.broker.quotas.quotas import Quotas
 from penstock.cluster.quota_entities import (
     CONSUMER_BYTE_RATE,
@@ -24,6 +25,7 @@ from penstock.cluster.quota_entities import (
 )
 from penstock.core.errors import ThrottledError
 from penstock.core.limits import QUOTA_ENTITY_NAME_BYTES_MAX
+from penstock.security.principal import ANONYMOUS
 
 Result = TypeVar("Result")
 
@@ -37,7 +39,7 @@ class RequestMeter:
 
     __slots__ = (
         "_begun_at",
-        "_client_id",
+        "_client",
         "_is_exempt",
         "_is_settled",
         "_quota",
@@ -47,9 +49,9 @@ class RequestMeter:
         "_wait_set_at_ms",
     )
 
-    def __init__(self, quotas: Quotas, client_id: str | None) -> None:
+    def __init__(self, quotas: Quotas, client_id: str | None, user: str = ANONYMOUS.name) -> None:
         self._quotas = quotas
-        self._client_id = _short(client_id or "")
+        self._client = QuotaClient(_short(user), _short(client_id or ""))
         self._begun_at = quotas.seconds()
         self._seconds = 0.0
         self._wait_ms = 0
@@ -72,30 +74,30 @@ class RequestMeter:
     def charge_produce(self, frame_bytes: int) -> int:
         """Count the bytes of a Produce; how many milliseconds to wait."""
         quotas = self._quotas
-        wait_ms = quotas.produce.charge(self._client_id, frame_bytes, quotas.now_ms())
+        wait_ms = quotas.produce.charge(self._client, frame_bytes, quotas.now_ms())
         self._wait(PRODUCER_BYTE_RATE, wait_ms)
         return wait_ms
 
     def fetch_bytes_max(self) -> int:
         """The most bytes that one fetch may return."""
-        return self._quotas.fetch_bytes_max(self._client_id)
+        return self._quotas.fetch_bytes_max(self._client)
 
     def settle_fetch(self, answer_bytes: int) -> int:
         """Charge a Fetch; when it has to wait, it is to be answered without records."""
         quotas = self._quotas
         now_ms = quotas.now_ms()
-        wait_ms = quotas.fetch.charge(self._client_id, answer_bytes, now_ms)
+        wait_ms = quotas.fetch.charge(self._client, answer_bytes, now_ms)
         self._wait(CONSUMER_BYTE_RATE, wait_ms)
         wait_ms = self.settle()
         if wait_ms:
-            quotas.fetch.record(self._client_id, -answer_bytes, now_ms)
+            quotas.fetch.record(self._client, -answer_bytes, now_ms)
         return wait_ms
 
     def charge_mutations(self, partitions: int, *, strict: bool) -> None:
         """Count partitions that are created or deleted; strictly: raises `ThrottledError`."""
         quotas = self._quotas
         now_ms = quotas.now_ms()
-        wait_ms = quotas.mutations.charge(self._client_id, partitions, now_ms, strict=strict)
+        wait_ms = quotas.mutations.charge(self._client, partitions, now_ms, strict=strict)
         self._wait(CONTROLLER_MUTATION_RATE, wait_ms)
         if strict and wait_ms:
             raise ThrottledError(QUOTA_EXCEEDED)
@@ -112,7 +114,7 @@ class RequestMeter:
             self._wait_ms = max(0, self._wait_ms - (quotas.now_ms() - self._wait_set_at_ms))
         if not is_exempt:
             self.end()
-            wait_ms = quotas.charge_time(self._client_id, self._seconds)
+            wait_ms = quotas.charge_time(self._client, self._seconds)
             self._seconds = 0.0
             self._wait(REQUEST_PERCENTAGE, wait_ms)
         if self._wait_ms:
@@ -124,7 +126,7 @@ class RequestMeter:
         """The answer is written: charge that too, for next time, unless time is exempt."""
         self.end()
         if not self._is_exempt:
-            self._quotas.record_time(self._client_id, self._seconds)
+            self._quotas.record_time(self._client, self._seconds)
         self._seconds = 0.0
 
     def _wait(self, quota: str, wait_ms: int) -> None:
@@ -133,17 +135,17 @@ class RequestMeter:
             self._wait_set_at_ms = self._quotas.now_ms()
 
 
-def _short(client_id: str) -> str:
-    """The client id, or a digest of one that is too long to have quotas of its own.
+def _short(name: str) -> str:
+    """The name of a user or client, or a digest of one that is too long to have quotas of its own.
 
     It is a key of the ledgers, and a client may send 32,767 bytes.
     """
     # No character is more than four bytes.
-    if len(client_id) * 4 <= QUOTA_ENTITY_NAME_BYTES_MAX:
-        return client_id
-    text = client_id.encode()
+    if len(name) * 4 <= QUOTA_ENTITY_NAME_BYTES_MAX:
+        return name
+    text = name.encode()
     if len(text) <= QUOTA_ENTITY_NAME_BYTES_MAX:
-        return client_id
+        return name
     return f"sha256:{sha256(text).hexdigest()}"
 
 

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Final
 
-from penstock.broker.peer import ANONYMOUS
 from penstock.broker.quotas.ledger import Ledger
-from penstock.broker.quotas.limit_table import LimitTable
+from penstock.broker.quotas.limit_table import LimitTable, QuotaClient
 from penstock.broker.quotas.rates import SampledRate, TokenBucket, Windows
 from penstock.cluster.quota_entities import (
     ALL_QUOTAS,
@@ -48,24 +47,24 @@ class RateQuota:
         self._windows = windows
         self._wait_ms_max = wait_ms_max
 
-    def charge(self, client_id: str, amount: float, now_ms: int) -> int:
+    def charge(self, client: QuotaClient, amount: float, now_ms: int) -> int:
         """Count an amount; return how many milliseconds to wait."""
-        bound = self.limits.bound_of(ANONYMOUS, client_id)
+        bound = self.limits.bound_of(client)
         if bound is None:
             return 0
         rate = self._ledger.use(bound.sharers, now_ms)
         wait_ms = rate.charge(amount, bound.limit, now_ms, self._windows)
         return wait_ms if self._wait_ms_max is None else min(wait_ms, self._wait_ms_max)
 
-    def record(self, client_id: str, amount: float, now_ms: int) -> None:
+    def record(self, client: QuotaClient, amount: float, now_ms: int) -> None:
         """Count an amount, or undo a count, without checking the bound."""
-        bound = self.limits.bound_of(ANONYMOUS, client_id)
+        bound = self.limits.bound_of(client)
         if bound is not None:
             self._ledger.use(bound.sharers, now_ms).record(amount, now_ms, self._windows)
 
-    def amount_max(self, client_id: str) -> float | None:
+    def amount_max(self, client: QuotaClient) -> float | None:
         """More than this at once has to wait even if nothing else was used; None for no bound."""
-        bound = self.limits.bound_of(ANONYMOUS, client_id)
+        bound = self.limits.bound_of(client)
         return None if bound is None else bound.limit * self._windows.full_ms / 1000
 
 
@@ -79,9 +78,9 @@ class MutationQuota:
         self._ledger: Ledger[tuple[str, str], TokenBucket] = Ledger(TokenBucket)
         self._windows = windows
 
-    def charge(self, client_id: str, partitions: int, now_ms: int, *, strict: bool) -> int:
+    def charge(self, client: QuotaClient, partitions: int, now_ms: int, *, strict: bool) -> int:
         """Count a change; return how long to wait. A strict one that has to wait is not counted."""
-        bound = self.limits.bound_of(ANONYMOUS, client_id)
+        bound = self.limits.bound_of(client)
         if bound is None:
             return 0
         bucket = self._ledger.use(bound.sharers, now_ms)
@@ -183,17 +182,17 @@ class Quotas:
         """The time by which windows begin and end."""
         return int(self._clock.monotonic() * 1000)
 
-    def charge_time(self, client_id: str, seconds: float) -> int:
+    def charge_time(self, client: QuotaClient, seconds: float) -> int:
         """Count time of the broker's thread; how many milliseconds to wait."""
-        return self.request_time.charge(client_id, seconds * _PERCENT_OF_A_SECOND, self.now_ms())
+        return self.request_time.charge(client, seconds * _PERCENT_OF_A_SECOND, self.now_ms())
 
-    def record_time(self, client_id: str, seconds: float) -> None:
+    def record_time(self, client: QuotaClient, seconds: float) -> None:
         """Count time that was used after it was known how long to wait."""
-        self.request_time.record(client_id, seconds * _PERCENT_OF_A_SECOND, self.now_ms())
+        self.request_time.record(client, seconds * _PERCENT_OF_A_SECOND, self.now_ms())
 
-    def fetch_bytes_max(self, client_id: str) -> int:
+    def fetch_bytes_max(self, client: QuotaClient) -> int:
         """The most bytes that one fetch may return: more would have to wait for ever."""
-        amount = self.fetch.amount_max(client_id)
+        amount = self.fetch.amount_max(client)
         return _NO_LIMIT_BYTES if amount is None else int(min(amount, _NO_LIMIT_BYTES))
 
     def hold_ms(self, address: str) -> int:

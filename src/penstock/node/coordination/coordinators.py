@@ -252,7 +252,9 @@ class NodeCoordinators:
             answer.set(NotCoordinatorError(f"{TOPICS[kind]}-{partition} is not on this broker"))
             return answer
         # Kafka shows an address as Java does, with a slash in front.
-        asked = Asked(request, asker.api_version, asker.client_id or "", f"/{asker.peer.address}")
+        host = f"/{asker.peer.address}"
+        permissions = None if asker.services.access is None else asker
+        asked = Asked(request, asker.api_version, asker.client_id or "", host, permissions)
         return runtime.ask(partition, asked)
 
     async def ask(

@@ -27,7 +27,8 @@ from penstock.coordinator.groups.consumer.topics import (
     subscribed_ids,
 )
 from penstock.coordinator.groups.state.group_state import GroupState
-from penstock.coordinator.shard import StoredRecord
+from penstock.coordinator.shard import Permissions, StoredRecord
+from penstock.security.acls.values import Operation, ResourceType
 
 EXPRESSION_REFRESH_INTERVAL_MS_MIN: Final = 10_000
 """Between two resolutions of the same expressions, as in Kafka: each reads every topic."""
@@ -36,10 +37,18 @@ EXPRESSION_REFRESH_INTERVAL_MS_MIN: Final = 10_000
 class GroupChange:
     """The changes of one event to one group."""
 
-    def __init__(self, state: GroupState, group: ConsumerGroup, now_ms: int) -> None:
+    def __init__(
+        self,
+        state: GroupState,
+        group: ConsumerGroup,
+        now_ms: int,
+        permissions: Permissions | None = None,
+    ) -> None:
         self._state = state
         self.group = group
         self._now_ms = now_ms
+        self._permissions = permissions
+        """Of the client of this event: an expression matches the topics that it may describe."""
         self.records: list[StoredRecord] = []
         self.epoch = group.epoch
         self.target_epoch = group.target_epoch
@@ -141,7 +150,7 @@ class GroupChange:
         expressions = dict(self.expressions)
         is_changed = False
         for pattern in patterns:
-            found = regular_expressions.matching(pattern, names)
+            found = self._described(regular_expressions.matching(pattern, names))
             known = expressions.get(pattern)
             is_changed = is_changed or found != (known.topics if known else frozenset())
             expressions[pattern] = ResolvedExpression(found, topics.revision, self._now_ms)
@@ -152,6 +161,17 @@ class GroupChange:
             )
         self._expressions = expressions
         return is_changed
+
+    def _described(self, names: frozenset[str]) -> frozenset[str]:
+        """The topics that the client may describe; as in Kafka, the whole group gets these."""
+        permissions = self._permissions
+        if permissions is None:
+            return names
+        return frozenset(
+            name
+            for name in names
+            if permissions.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, is_logged=False)
+        )
 
     # --- Epochs ---
 

@@ -122,7 +122,7 @@ class ClassicMembersOfConsumerGroups:
         self, group: ConsumerGroup, request: JoinGroupRequest, asked: Asked, reaction: Reaction
     ) -> JoinGroupResponse:
         member_id = request.member_id or self._state.new_id()
-        change = GroupChange(self._state, group, reaction.now_ms)
+        change = GroupChange(self._state, group, reaction.now_ms, asked.permissions)
         replaced = group.member_of_instance(request.group_instance_id)
         becomes_classic = replaced is not None and can_downgrade_by_replacement(
             group, replaced, self._state.settings

@@ -96,7 +96,7 @@ class Heartbeats:
         checks.check_size(group, request.member_id, self._state.settings)
         member_id = request.member_id or self._state.new_id()
         reported = _reported(request)
-        change = GroupChange(self._state, group, reaction.now_ms)
+        change = GroupChange(self._state, group, reaction.now_ms, asked.permissions)
         before = self._member(change, request, member_id, reported)
         after = _described(before, request, asked)
         change.update_member(before, after)
