@@ -10,6 +10,7 @@ import logging
 import pytest
 
 from penstock.broker.answers import Answer
+from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.listener import ConnectionProtocol
 from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.connections.session import WAITING_APIS, Session
@@ -165,7 +166,7 @@ class OneListener:
         self.state = ListenerState(ListenerSettings(), self.made.dispatcher, Registry())
 
     def connect(self) -> tuple[ConnectionProtocol, Transport]:
-        protocol, transport = ConnectionProtocol(self.state), Transport()
+        protocol, transport = ConnectionProtocol(self.state, Entrance()), Transport()
         protocol.connection_made(transport)
         return protocol, transport
 

@@ -23,7 +23,7 @@ from penstock.core.metrics import LEFT_OUT, Registry
 )
 def test_a_broken_protocol_is_counted_by_its_kind(error: PeerError, reason: str) -> None:
     metrics = Registry()
-    Endings(metrics).count_broken(error)
+    Endings(metrics).count_broken(error, "127.0.0.1")
     counted = {name: value for name, value in metrics.snapshot().items() if value}
     assert counted == {f'protocol_errors_total{{reason="{reason}"}}': 1}
 
@@ -37,7 +37,7 @@ def values(metrics: Registry) -> dict[str, float]:
 def test_every_reason_is_there_before_it_happens() -> None:
     metrics = Registry()
     Endings(metrics)
-    assert list(values(metrics).values()) == [0] * 9
+    assert list(values(metrics).values()) == [0] * 11
 
 
 def test_pauses_are_told_by_what_was_spent() -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.broker.connections import server
+from penstock.broker.connections import binding
+from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.listener import ConnectionProtocol
 from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.dispatch import Dispatcher
@@ -169,7 +170,7 @@ def test_localhost_is_both_addresses() -> None:
 
 
 def test_a_free_port_is_free_on_both_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    bind, ports = server._bind, list[int]()
+    bind, ports = binding.bind, list[int]()
 
     def taken_once(host: str, port: int) -> socket.socket:
         if host == "::1":
@@ -177,7 +178,7 @@ def test_a_free_port_is_free_on_both_addresses(monkeypatch: pytest.MonkeyPatch) 
             raise OSError(errno.EADDRINUSE if len(ports) == 1 else errno.EAFNOSUPPORT, "taken")
         return bind(host, port)
 
-    monkeypatch.setattr(server, "_bind", taken_once)
+    monkeypatch.setattr(binding, "bind", taken_once)
     with Broker(BrokerConfig(host="localhost", port=0, storage="memory")) as broker:
         assert len(ports) == 2
         assert broker.port == ports[1]
@@ -278,8 +279,10 @@ def test_an_answer_that_the_socket_does_not_take_counts() -> None:
         state = ListenerState(ListenerSettings(), dispatcher, metrics)
         ours, peer = socket.socketpair()
         loop = asyncio.get_running_loop()
-        _, protocol = await loop.connect_accepted_socket(lambda: ConnectionProtocol(state), ours)
-        protocol._write([bytes(500_000)], 500_000)
+        _, protocol = await loop.connect_accepted_socket(
+            lambda: ConnectionProtocol(state, Entrance()), ours
+        )
+        protocol.write([bytes(500_000)], 500_000)
         waiting = metrics.snapshot()["unsent_answer_bytes"]
         protocol.abort()
         peer.close()

@@ -16,6 +16,7 @@ from typing import Self
 import pytest
 import uvloop
 
+from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.listener import ConnectionProtocol
 from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.dispatch import Dispatcher
@@ -262,7 +263,7 @@ class Ends:
         self.state = ListenerState(ListenerSettings(), dispatcher, metrics)
         self._loop = asyncio.get_running_loop()
         self.transport, self.protocol = await self._loop.connect_accepted_socket(
-            lambda: ConnectionProtocol(self.state), self._ours
+            lambda: ConnectionProtocol(self.state, Entrance()), self._ours
         )
         return self
 
@@ -270,7 +271,7 @@ class Ends:
         return self.file.view_nowait(0, len(self.content))
 
     def write(self, *parts: bytes | memoryview) -> None:
-        self.protocol._write(list(parts), sum(map(len, parts)))
+        self.protocol.write(list(parts), sum(map(len, parts)))
 
     async def receive(self, count: int) -> bytes:
         received = bytearray()

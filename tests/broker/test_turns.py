@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.answers import Answer
+from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.listener import ConnectionProtocol
 from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.context import RequestContext
@@ -202,7 +203,7 @@ class Scene:
         self.seconds[name] = seconds
         transport = transport or Transport()
         transport.client = ClientConnection(name)
-        protocol = ConnectionProtocol(self.state)
+        protocol = ConnectionProtocol(self.state, Entrance())
         protocol.connection_made(transport)
         return protocol, transport
 

@@ -18,7 +18,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.core.errors import MalformedResponseError, UnsupportedApiError
+from penstock.core.errors import (
+    MalformedRequestError,
+    MalformedResponseError,
+    UnsupportedApiError,
+)
 from penstock.core.limits import (
     CONTROL_FRAME_BYTES_MAX,
     ELEMENTS_PER_REQUEST_MAX,
@@ -37,6 +41,8 @@ from penstock.protocol.framing import (
     ReadArena,
 )
 
+BOUNDED_BYTES_AT_ONCE: Final = 8_192
+"""Memory of a frame of a peer that is not known; it doubles as its bytes arrive."""
 CORRELATION_ID_MAX: Final = 2_147_483_647
 """A correlation id is an int32; after the largest comes 0."""
 
@@ -101,11 +107,30 @@ class ServerConnection:
         """Add bytes of the peer, for owners that do not use the reader's buffers."""
         self.reader.receive_data(data)
 
+    def bound_frames(self, bytes_max: int | None) -> None:
+        """Accept only frames of up to this size, of any content; None: requests as usual.
+
+        A frame then has memory for the bytes that have arrived, not for those it announces.
+        """
+        reader = self.reader
+        if bytes_max is None:
+            reader.bytes_max = CONTROL_FRAME_BYTES_MAX
+            reader.bytes_min = headers.REQUEST_HEADER_BYTES_MIN
+            reader.produce_bytes_max = FRAME_BYTES_MAX
+            reader.at_once_bytes = FRAME_BYTES_AT_ONCE
+        else:
+            reader.bytes_max, reader.bytes_min, reader.produce_bytes_max = bytes_max, 1, None
+            reader.at_once_bytes = BOUNDED_BYTES_AT_ONCE
+
     def next_request(self) -> Request | None:
         """The next whole request, or None until more bytes arrive; raises a `PeerError`."""
         frame = self.reader.next_frame()
-        if frame is None:
-            return None
+        return None if frame is None else self.read_request(frame)
+
+    def read_request(self, frame: memoryview) -> Request:
+        """The request in a frame; raises a `PeerError`."""
+        if len(frame) < headers.REQUEST_HEADER_BYTES_MIN:
+            raise MalformedRequestError(f"a frame of {len(frame)} bytes is not a request")
         head = headers.read_request_head(frame)
         versions = self._served.get(head.api_key)
         if versions is None:

@@ -8,7 +8,7 @@ owners. Guarantees:
   written to disk later, kept for ever; nothing else refers to it;
 - a length that is negative, too small or above the bound is a `FrameError` from `next_frame`, and
   no memory was allocated for it. The bound depends on the API: for requests the key is in the two
-  bytes behind the length, and only Produce may be large. Both bounds may be changed at any time,
+  bytes behind the length, and only Produce may be large. All bounds may be changed at any time,
   for instance when the peer has authenticated;
 - never more memory than twice the received bytes, and 1 MiB (`at_once_bytes`): a peer that
   announces 100 MiB and sends ten bytes occupies 1 MiB, and that only when `get_buffer` is next
@@ -56,7 +56,6 @@ class FrameReader:
 
     __slots__ = (
         "_arena",
-        "_at_once_bytes",
         "_buffers_kept_max",
         "_error",
         "_filled",
@@ -66,6 +65,7 @@ class FrameReader:
         "_pending",
         "_position",
         "_ready",
+        "at_once_bytes",
         "bytes_max",
         "bytes_min",
         "produce_bytes_max",
@@ -99,7 +99,7 @@ class FrameReader:
         self._length = 0
         self._filled = 0
         self._error: FrameError | None = None
-        self._at_once_bytes = at_once_bytes
+        self.at_once_bytes = at_once_bytes
         self._buffers_kept_max = buffers_kept_max
         self._kept: tuple[bytearray, ...] = ()
 
@@ -128,7 +128,7 @@ class FrameReader:
         if not self._length:
             return self._arena.view
         if self._filled == len(self._frame):
-            size = min(self._length, max(2 * self._filled, self._at_once_bytes))
+            size = min(self._length, max(2 * self._filled, self.at_once_bytes))
             larger = self._buffer_of(size) if self._buffers_kept_max else bytearray(size)
             larger[: self._filled] = self._frame
             self._frame = larger

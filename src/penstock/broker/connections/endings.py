@@ -8,17 +8,23 @@ closes itself, that a stop of the broker closes, and that a defect of ours close
 cause them count them. It decides nothing.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from penstock.broker.connections.entrance import Entrance
 from penstock.broker.pacing.budget import MemoryBudget, RequestBudget
 from penstock.broker.pacing.turns import TurnBudget
 from penstock.core.errors import FrameError, PeerError, UnsupportedApiError
 from penstock.core.metrics import Counter, Family, Registry, Row
 
+logger = logging.getLogger(__name__)
+
 TOO_MANY: Final = "all"
 TOO_MANY_OF_ADDRESS: Final = "address"
+TOO_MANY_OF_LISTENER: Final = "listener"
 TOO_SOON: Final = "quota"
+UNPROVEN: Final = "login_memory"
 IDLE: Final = "idle"
 UNFINISHED_REQUEST: Final = "unfinished_request"
 UNREAD_ANSWERS: Final = "unread_answers"
@@ -44,7 +50,7 @@ class Endings:
             "connections_refused_total",
             "Connections above a limit or a quota, which are not served.",
             "reason",
-            (TOO_MANY, TOO_MANY_OF_ADDRESS, TOO_SOON),
+            (TOO_MANY, TOO_MANY_OF_ADDRESS, TOO_MANY_OF_LISTENER, TOO_SOON, UNPROVEN),
         )
         self.timed_out: dict[str, Counter] = metrics.counters(
             "connections_timed_out_total",
@@ -59,8 +65,14 @@ class Endings:
             (FRAME_LENGTH, UNSUPPORTED_API, MALFORMED),
         )
 
-    def count_broken(self, error: PeerError) -> None:
+    def count_timed_out(self, reason: str, address: str) -> None:
+        """A time limit ends a connection."""
+        self.timed_out[reason].value += 1
+        logger.info("closing the connection from %s: %s", address, TIME_LIMITS[reason])
+
+    def count_broken(self, error: PeerError, address: str) -> None:
         """A peer broke the protocol."""
+        logger.info("closing the connection from %s: %s", address, error)
         reason = MALFORMED
         if isinstance(error, FrameError):
             reason = FRAME_LENGTH
@@ -94,6 +106,16 @@ def show_budgets(
 
     help_text = "Times a connection was not read from because a budget was spent."
     metrics.family("reads_paused_total", Family(help_text, ("reason",), pauses))
+
+
+def show_entrances(metrics: Registry, entrances: Sequence[Entrance]) -> None:
+    """Register the open connections of each listener."""
+
+    def counts() -> list[Row]:
+        return [Row((entrance.name,), entrance.connection_count) for entrance in entrances]
+
+    help_text = "Open connections of each listener."
+    metrics.family("listener_connections", Family(help_text, ("listener",), counts))
 
 
 def show_turns(metrics: Registry, turns: TurnBudget) -> None:

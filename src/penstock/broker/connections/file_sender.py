@@ -276,3 +276,8 @@ class FileSender:
             self._is_watching = False
             assert self._socket is not None
             self._loop.remove_writer(self._socket.fileno())
+
+
+def left_bytes(sender: FileSender | None) -> int:
+    """Bytes that a sender has not sent yet."""
+    return 0 if sender is None else sender.left_bytes

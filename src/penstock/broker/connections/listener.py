@@ -4,37 +4,34 @@ Bytes are received into the buffer of the frame they belong to and never copied 
 for each connection:
 
 - reading pauses while its requests, its unsent answers or the node's memory budget are at a bound,
-  and while a quota says that its client has to wait; answers still go out;
+  while its login is checked (`gate`), and while a quota makes its client wait; answers go out;
 - its requests are handled within its share of a turn of the event loop (`turns`); the rest waits
   for a later turn, and nothing is read from it meanwhile;
-- a peer that breaks the protocol is disconnected and counted; the others notice nothing. So is a
-  connection whose requests fail by a defect of ours, in whichever turn;
+- a peer that breaks the protocol is disconnected and counted; so is a connection whose requests
+  fail by a defect of ours;
 - a connection with an incomplete request, one whose peer reads no answer, and an idle one are each
   closed at their time limit (`time_limits`, `alarms`).
 """
 
 import asyncio
 import logging
-from typing import Final, cast
+from typing import cast
 
-from penstock.broker.connections import endings
 from penstock.broker.connections.alarms import NEVER
-from penstock.broker.connections.file_sender import FileSender
-from penstock.broker.connections.listener_state import ListenerState
-from penstock.broker.connections.send_queue import unsent_bytes
+from penstock.broker.connections.entrance import Entrance
+from penstock.broker.connections.file_sender import FileSender, left_bytes
+from penstock.broker.connections.gate import Gate
+from penstock.broker.connections.listener_state import SHORT_READ_BYTES, ListenerState
+from penstock.broker.connections.send_queue import UnsentBytes, unsent_bytes
 from penstock.broker.connections.session import Session
 from penstock.broker.connections.time_limits import TimeLimits
-from penstock.broker.peer import Peer
-from penstock.core.errors import PeerError
+from penstock.broker.peer import UNKNOWN_PEER, Peer
+from penstock.core.errors import PeerError, PenstockError
 from penstock.core.limits import SOCKET_BUFFER_BYTES_HIGH
 from penstock.protocol.connection import ServerConnection
 from penstock.protocol.encoder_source import Buffer
 
 logger = logging.getLogger(__name__)
-
-SHORT_READ_BYTES: Final = 4_096
-"""Bytes read from a connection that was silent while memory became short: enough for most requests,
-and 48 MiB if all twelve thousand send them."""
 
 
 class ConnectionProtocol(asyncio.BufferedProtocol):
@@ -43,8 +40,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     __slots__ = (
         "_address",
         "_connection",
+        "_entrance",
+        "_gate",
         "_is_draining",
         "_is_held",
+        "_is_inside",
         "_is_queued",
         "_is_writable",
         "_partial_bytes",
@@ -57,26 +57,30 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_times",
         "_transport",
         "_turns",
-        "_unsent_counted",
+        "_unsent",
         "check_at",
         "check_key",
         "turn_seconds",
         "turn_tag",
     )
 
-    def __init__(self, state: ListenerState) -> None:
+    def __init__(self, state: ListenerState, entrance: Entrance, peer: Peer | None = None) -> None:
+        """`peer` is the client of a connection within the process, whose identity is known."""
         self._state = state
+        self._entrance = entrance
         self._connection = ServerConnection(state.dispatcher.version_ranges, state.arena)
         self._reader = self._connection.reader
         self._session = Session(
             state.dispatcher,
             state.handling,
-            self._write,
+            self.write,
             self.abort,
             self._resume_soon,
             self._mute,
         )
         self._session.on_peer_error = self._peer_was_wrong
+        self._is_inside = peer is not None
+        self._session.peer = peer or UNKNOWN_PEER
         self._turns = state.turns
         self.turn_tag = 0.0
         self.turn_seconds = 0.0
@@ -85,10 +89,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._address = ""
         self._times = TimeLimits()
         self._is_held = False
-        self._unsent_counted = 0
+        self._gate: Gate | None = None
+        """For a listener with SASL."""
+        self._unsent = UnsentBytes(state.unsent)
         self._sender: FileSender | None = None
-        """Sender of the last large answer; while it has bytes left, nothing goes to the
-        transport."""
+        """Of the last large answer; while it has bytes left, nothing goes to the transport."""
         self._is_writable = True
         self._reads_paused = False
         self._resumes = False
@@ -101,40 +106,35 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected; above a limit it is closed at once."""
-        state = self._state
+        state, entrance = self._state, self._entrance
         self._transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername")
-        self._address = peer[0] if isinstance(peer, tuple) else ""
-        self._session.peer = Peer(self._address)
-        state.opened.value += 1
-        state.connections.add(self)
-        state.by_address[self._address] += 1
-        settings = state.settings
-        refusal = ""
-        if len(state.connections) > settings.connections_max:
-            refusal = endings.TOO_MANY
-        elif state.by_address[self._address] > settings.connections_per_address_max:
-            refusal = endings.TOO_MANY_OF_ADDRESS
-        if refusal:
-            state.endings.refused[refusal].value += 1
+        if not self._is_inside:
+            self._session.peer = entrance.peer_of(transport)
+        self._address = self._session.peer.address
+        if not state.admit(self, entrance, self._address):
             self.abort()
             return
         self._transport.set_write_buffer_limits(high=SOCKET_BUFFER_BYTES_HIGH)
+        if entrance.logins is not None and not self._is_inside:
+            self._gate = Gate(self, entrance.logins, state, self._session, self._connection)
         now = state.loop.time()
         self._times.last_request_at = now
-        state.check_by(self, now + settings.connection_idle_seconds_max)
-        if state.quotas.holds_connections and (wait_ms := state.quotas.hold_ms(self._address)):
+        state.check_by(self, now + state.settings.connection_idle_seconds_max)
+        if wait_ms := state.hold_ms(self._address):
             # Too many new connections from this address: closed, as in Kafka, after a delay.
             self._is_held = True
-            state.endings.refused[endings.TOO_SOON].value += 1
             self._mute(wait_ms)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """The buffer for the next bytes; a short one for a new request while memory is short."""
+        """The buffer for the next bytes; a short one for a new request while memory is short.
+
+        So is that of a client that has not logged in: the bytes behind a frame wait for it.
+        """
         buffer = self._reader.get_buffer(sizehint)
-        if self._partial_bytes or not self._state.receiving.is_spent:
-            return buffer
-        return buffer[:SHORT_READ_BYTES]
+        is_short = self._state.receiving.is_spent or (
+            self._gate is not None and self._gate.is_closed
+        )
+        return buffer[:SHORT_READ_BYTES] if is_short and not self._partial_bytes else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes were received."""
@@ -160,7 +160,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._is_writable = True
-        self._count_unsent(0)
+        self._unsent.set(0)
         self._resume()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio's)
@@ -169,13 +169,12 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._sender is not None:
             self._sender.close()
             self._sender = None
-        state.closed.value += 1
-        state.forget(self)
-        state.by_address[self._address] -= 1
-        if not state.by_address[self._address]:
-            del state.by_address[self._address]
-        self._count_unsent(0)
+        state.dismiss(self, self._entrance, self._address)
+        self._unsent.set(0)
         state.handling.stop_waiting(self._resume_soon)
+        if self._gate is not None:
+            self._gate.end()
+            self._gate = None
         self._session.close()
         state.receiving.release(self._partial_bytes)
         self._partial_bytes = 0
@@ -198,7 +197,6 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             session.resumed()
             self._peer_was_wrong(error)
         except Exception:
-            # Its requests are in an unknown state, and while it waits nothing is read from it.
             logger.exception("a request from %s failed; its connection is closed", self._address)
             self._state.dispatcher.failed()
             self.abort()
@@ -224,14 +222,18 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _handle_burst(self, deadline: float) -> int:
         """Handle requests while there is room and time, send ready answers; return the count."""
-        session, connection = self._session, self._connection
+        session, connection, gate = self._session, self._connection, self._gate
         handled = 0
         session.wants_room = False
         session.begin_burst()
         try:
-            # Not held back by the budget: complete requests are in memory already, and answering
-            # them frees memory.
+            # Not held back by the budget: these requests are in memory, and answers free memory.
             while self._is_writable:
+                if gate is not None and gate.is_closed:
+                    if not gate.take_frame():
+                        break
+                    handled += 1
+                    continue
                 if not session.has_room:
                     session.wants_room = self._reader.has_unread
                     break
@@ -260,6 +262,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _reserve_partial(self) -> None:
         """Count the received bytes of an incomplete request, not those it announces."""
         partial_bytes = self._reader.received_bytes
+        if self._gate is not None:
+            self._gate.count_partial(partial_bytes)
         if partial_bytes != self._partial_bytes:
             receiving = self._state.receiving
             receiving.reserve(partial_bytes)
@@ -274,8 +278,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if handled:
             times.last_request_at = self._state.loop.time()
             times.frame_since = None
-        session = self._session
-        if session.wants_room or session.is_muted or self._is_queued or not self._is_writable:
+        session, gate = self._session, self._gate
+        is_full = session.wants_room or session.is_muted or self._is_queued
+        if is_full or not self._is_writable or (gate is not None and gate.is_busy):
             # The missing bytes may have arrived: this side has stopped reading.
             times.frame_since = None
         elif self._reader.frame_started and times.frame_since is None:
@@ -287,6 +292,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         is_full = self._session.wants_room or self._session.is_muted or self._is_queued
+        if self._gate is not None and self._gate.is_busy:
+            is_full = True
         pause = not self._is_writable or is_full or self._is_draining
         if pause:
             self._state.receiving.finished(self._resume_soon)
@@ -327,6 +334,11 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._session.is_muted = False
             self._resume()
 
+    def resume_reading(self) -> None:
+        """Go on reading if it was paused."""
+        if self._reads_paused:
+            self._resume_soon()
+
     def _resume_soon(self) -> None:
         self._resumes = True
         self._state.loop.call_soon(self._resume)
@@ -339,14 +351,27 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._session.resumed()
         self._handle_requests()
 
+    # --- Identity ---
+
+    def secured(self, certificate: bytes | None) -> None:
+        """The TLS handshake is complete; `certificate` is the client's, in DER."""
+        try:
+            principal = self._entrance.identity_in(certificate)
+        except PenstockError as error:
+            logger.info("closing the connection from %s: %s", self._address, error)
+            self.abort()
+        else:
+            self._session.peer = self._session.peer._replace(principal=principal)
+
     # --- Answers and endings ---
 
-    def _write(self, buffers: list[Buffer], size_bytes: int) -> None:
-        assert self._transport is not None
+    def write(self, buffers: list[Buffer], size_bytes: int) -> None:
+        """Send the buffers, `size_bytes` in total, unless the connection is closing."""
         state = self._state
+        if self._transport is None or self._transport.is_closing():
+            return
         state.sent.value += size_bytes
-        if self._sender_bytes():
-            assert self._sender is not None
+        if self._sender is not None and self._sender.left_bytes:
             self._sender.add(buffers)
         elif state.may_send_files(self._transport, buffers, size_bytes):
             self._sender = FileSender(self, state.loop, state.dispatcher, self._transport)
@@ -356,13 +381,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(buffers)
         if not self._is_writable:
-            # The whole buffer, although the kernel has a part of it: it is freed only when all is
-            # sent.
-            self._count_unsent(self._unsent_counted + size_bytes)
+            # All of it, although the kernel has a part: it is freed only when all is sent.
+            self._unsent.set(self._unsent.count_bytes + size_bytes)
         self._close_if_drained()
-
-    def _sender_bytes(self) -> int:
-        return 0 if self._sender is None else self._sender.left_bytes
 
     def _close_if_drained(self) -> None:
         if self._is_draining and self._is_drained():
@@ -371,13 +392,12 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _is_drained(self) -> bool:
         """Whether all complete requests are answered."""
-        session = self._session
-        waits = session.in_flight or session.wants_room or self._resumes or self._is_queued
-        return not (waits or self._sender_bytes())
+        waits = self._session.in_flight or self._session.wants_room
+        waits = waits or self._resumes or self._is_queued
+        return not (waits or left_bytes(self._sender))
 
     def _peer_was_wrong(self, error: PeerError) -> None:
-        self._state.endings.count_broken(error)
-        logger.info("closing the connection from %s: %s", self._address, error)
+        self._state.endings.count_broken(error, self._address)
         self.abort()
 
     def abort(self) -> None:
@@ -386,6 +406,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._sender.close()
         if self._transport is not None:
             self._transport.abort()
+        if self._gate is not None:
+            self._gate.end()
         self._session.close()
 
     def check_time(self, now: float) -> None:
@@ -395,12 +417,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._end_mute()
         unsent: int | None = None
         if not self._is_writable:
-            unsent = self._sender_bytes() + unsent_bytes(self._transport)
+            unsent = left_bytes(self._sender) + unsent_bytes(self._transport)
         reason = self._times.used_up(
             now, self._state.settings, unsent, is_answered=not self._session.in_flight
         )
         if reason:
-            self._time_out(reason)
+            self._state.endings.count_timed_out(reason, self._address)
+            self.abort()
         else:
             self._state.check_by(self, self.next_check(now))
 
@@ -414,18 +437,6 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             is_stalled=not self._is_writable,
         )
 
-    def _count_unsent(self, unsent_bytes: int) -> None:
-        """Count the answers that wait for this client, once they are more than its buffer holds."""
-        self._state.unsent.reserve(unsent_bytes)
-        self._state.unsent.release(self._unsent_counted)
-        self._unsent_counted = unsent_bytes
-
-    def _time_out(self, reason: str) -> None:
-        self._state.endings.timed_out[reason].value += 1
-        why = endings.TIME_LIMITS[reason]
-        logger.info("closing the connection from %s: %s", self._address, why)
-        self.abort()
-
     # --- Shutdown ---
 
     def finish(self) -> None:
@@ -434,6 +445,6 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             return
         self._is_draining = True
         if self._session.is_muted:
-            self._end_mute()  # received requests are answered now, not when the quota would allow
+            self._end_mute()  # received requests are answered now, whatever the quota
         self._update_reading()
         self._close_if_drained()

@@ -1,8 +1,7 @@
-"""`ListenerState`: the state that the connections of one listener share.
+"""`ListenerState`: the state that all connections of one broker share.
 
-Budgets, the turns of the event loop, counters and time limits belong to a listener and not to the
-process: a second listener, for other brokers, gets its own and cannot be starved by clients. It
-decides nothing: the budgets and `broker.connections.listener` do.
+Budgets, the turns of the event loop, counters and time limits are the broker's: its memory is one,
+however many listeners it has. It decides nothing: the budgets and `broker.connections.listener` do.
 """
 
 import asyncio
@@ -13,17 +12,24 @@ from typing import Final, Protocol
 
 from penstock.broker.connections import endings
 from penstock.broker.connections.alarms import Alarms, Checked
+from penstock.broker.connections.check_turns import CheckTurns
+from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.file_sender import CAN_SEND_FILES, has_files
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.pacing.budget import MemoryBudget, RequestBudget
+from penstock.broker.tls.secured_transport import TlsTransport
 from penstock.core.limits import SENDFILE_BYTES_MIN, SMALL_REQUEST_BYTES
 from penstock.core.metrics import Registry
+from penstock.core.security_limits import UNPROVEN_BYTES_MAX
 from penstock.core.settings.tree import ListenerSettings
 from penstock.protocol.encoder_source import Buffer
 from penstock.protocol.framing import ReadArena
 
 logger = logging.getLogger(__name__)
 
+SHORT_READ_BYTES: Final = 4_096
+"""Bytes read from a connection that was silent while memory became short: enough for most requests,
+and 48 MiB if all twelve thousand send them."""
 PAUSE_LOG_SECONDS: Final = 10.0
 """Between two lines of the log about connections that are not read from."""
 NEVER_LOGGED: Final = float("-inf")
@@ -42,7 +48,7 @@ class Served(Checked, Protocol):
 
 
 class ListenerState(Alarms):
-    """The state that the connections of one listener share."""
+    """The state that the connections of one broker share."""
 
     def __init__(
         self, settings: ListenerSettings, dispatcher: Dispatcher, metrics: Registry
@@ -63,6 +69,10 @@ class ListenerState(Alarms):
         self.sends_files = CAN_SEND_FILES
         """Off for connections whose bytes must pass through another layer first, such as TLS."""
         self._next_pause_log_at = NEVER_LOGGED
+        self._unproven: dict[Served, int] = {}
+        """Received bytes of each client that has not logged in and has some, the oldest first."""
+        self._unproven_bytes = 0
+        self.check_turns = CheckTurns()
         self.connections: set[Served] = set()
         self.by_address: Multiset[str] = Multiset()
         counter = metrics.counter
@@ -95,6 +105,7 @@ class ListenerState(Alarms):
             size_bytes >= SENDFILE_BYTES_MIN
             and self.sends_files
             and has_files(buffers)
+            and not isinstance(transport, TlsTransport)
             and transport.get_write_buffer_size() == 0
             and not transport.is_closing()
         )
@@ -137,6 +148,64 @@ class ListenerState(Alarms):
                 budget.reserved_bytes,
                 budget.bytes_max,
             )
+
+    def admit(self, connection: Served, entrance: Entrance, address: str) -> bool:
+        """Count a new connection; return whether it is within the limits."""
+        self.opened.value += 1
+        self.connections.add(connection)
+        self.by_address[address] += 1
+        entrance.connection_count += 1
+        settings = self.settings
+        if len(self.connections) > settings.connections_max:
+            refusal = endings.TOO_MANY
+        elif self.by_address[address] > settings.connections_per_address_max:
+            refusal = endings.TOO_MANY_OF_ADDRESS
+        elif entrance.is_full:
+            refusal = endings.TOO_MANY_OF_LISTENER
+        else:
+            return True
+        self.endings.refused[refusal].value += 1
+        return False
+
+    def hold_ms(self, address: str) -> int:
+        """Return how long a new connection is held before it is closed; 0: it is served."""
+        if not self.quotas.holds_connections:
+            return 0
+        wait_ms = self.quotas.hold_ms(address)
+        if wait_ms:
+            self.endings.refused[endings.TOO_SOON].value += 1
+        return wait_ms
+
+    def dismiss(self, connection: Served, entrance: Entrance, address: str) -> None:
+        """A connection is gone."""
+        self.closed.value += 1
+        self.forget(connection)
+        entrance.connection_count -= 1
+        self.by_address[address] -= 1
+        if not self.by_address[address]:
+            del self.by_address[address]
+
+    def count_unproven(self, connection: Served, partial_bytes: int) -> None:
+        """Count received bytes of a client that has not logged in; above the bound end the oldest.
+
+        The connection that counts is spared: it has just sent something. So are connections
+        that hold nothing: to end them would free nothing.
+        """
+        unproven = self._unproven
+        self._unproven_bytes += partial_bytes - unproven.get(connection, 0)
+        if not partial_bytes:
+            unproven.pop(connection, None)
+            return
+        unproven[connection] = partial_bytes
+        while self._unproven_bytes > UNPROVEN_BYTES_MAX and len(unproven) > 1:
+            oldest = next(one for one in unproven if one is not connection)
+            self._unproven_bytes -= unproven.pop(oldest)
+            self.endings.refused[endings.UNPROVEN].value += 1
+            oldest.abort()
+
+    def forget_unproven(self, connection: Served) -> None:
+        """A client has logged in, or its connection is gone."""
+        self._unproven_bytes -= self._unproven.pop(connection, 0)
 
     def forget(self, connection: Served) -> None:
         """The connection is gone."""

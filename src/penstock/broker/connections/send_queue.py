@@ -12,6 +12,8 @@ import struct
 import sys
 from typing import Final
 
+from penstock.broker.pacing.budget import MemoryBudget
+
 _COUNT: Final = struct.Struct("=i")
 _UNKNOWN: Final = -1
 
@@ -37,6 +39,22 @@ class Stall:
                 self._since = now
             self._unsent_before = unsent
         return now - self._since >= seconds_max
+
+
+class UnsentBytes:
+    """The answers that wait for one client, as a part of the broker's budget for all of them."""
+
+    __slots__ = ("_budget", "count_bytes")
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self.count_bytes = 0
+
+    def set(self, count_bytes: int) -> None:
+        """Set how many bytes wait."""
+        self._budget.reserve(count_bytes)
+        self._budget.release(self.count_bytes)
+        self.count_bytes = count_bytes
 
 
 def unsent_bytes(transport: asyncio.WriteTransport) -> int:

@@ -1,20 +1,28 @@
 """`Listener`: the sockets of one broker; accepts connections and, at a stop, finishes them.
 
-`localhost` means both 127.0.0.1 and ::1, because clients resolve it to either. With port 0 the
-first address gets a free port and the second one the same.
+A broker has one or more entrances, each with its own address and protocol; their connections share
+one `ListenerState`.
 """
 
 import asyncio
-import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from penstock.broker.connections import endings
+from penstock.broker.connections.binding import bind_entrance
+from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.limits_in_use import listener_limits
 from penstock.broker.connections.listener import ConnectionProtocol
 from penstock.broker.connections.listener_state import ListenerState
 from penstock.broker.dispatch import Dispatcher
-from penstock.core.errors import ConfigError
+from penstock.broker.peer import Peer
+from penstock.broker.tls.handshake_failures import HandshakeFailures, show_failures
+from penstock.broker.tls.handshake_turns import HandshakeTurns
+from penstock.broker.tls.handshakes import HandshakeLimits
+from penstock.broker.tls.layer import TlsLayer
+from penstock.broker.tls.tls_listener import TlsListener
 from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import ListenerSettings, Settings
@@ -24,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 4_096
 """Connections that wait to be accepted; ten thousand clients may come at once after a restart."""
-FREE_PORT_TRIES = 8
-"""Ports to try when any will do, before giving up."""
 ACCEPT_TURNS = 5
 """Turns of the loop until a connection that was accepted last is known; uvloop needs two. One that
 became known later would use parts that are already closed."""
@@ -35,62 +41,81 @@ WrapConnection = Callable[[asyncio.BufferedProtocol], asyncio.BufferedProtocol]
 
 
 class Listener:
-    """Accepts Kafka clients on one host and port."""
+    """Accepts Kafka clients."""
 
     def __init__(
         self,
         settings: ListenerSettings,
+        entrances: Sequence[Entrance],
         dispatcher: Dispatcher,
         metrics: Registry,
         wrap_connection: WrapConnection | None = None,
+        handshakes: HandshakeLimits | None = None,
     ) -> None:
-        self._settings = settings
+        assert entrances
         self._wrap_connection = wrap_connection
         self._state = ListenerState(settings, dispatcher, metrics)
         if wrap_connection is not None:
             self._state.sends_files = False
+        self.entrances = tuple(entrances)
+        self._add_tls(handshakes, metrics)
+        endings.show_entrances(metrics, self.entrances)
         self._servers: list[asyncio.Server] = []
-        self._sockets: list[socket.socket] = []
-        self.port = settings.port
+        self._sockets: list[tuple[Entrance, socket.socket]] = []
+
+    def _add_tls(self, limits: HandshakeLimits | None, metrics: Registry) -> None:
+        """Create the state of each listener with TLS."""
+        state, failures = self._state, dict[str, HandshakeFailures]()
+        for entrance in self.entrances:
+            if entrance.context_source is None:
+                continue
+            failures[entrance.name] = own = HandshakeFailures(entrance.name)
+            turns = HandshakeTurns(state.loop, limits or HandshakeLimits(), own)
+            entrance.tls = TlsListener(
+                state.loop,
+                entrance.context_source,
+                turns,
+                state.dispatcher,
+                lambda: state.receiving.is_spent,
+                state.dispatcher.clock,
+            )
+        show_failures(metrics, failures)
+
+    @property
+    def port(self) -> int:
+        """The port of the first entrance."""
+        return self.entrances[0].port
 
     def bind(self) -> None:
-        """Bind the address, so that it is known before any client is served."""
-        for tries_left in reversed(range(FREE_PORT_TRIES)):
-            try:
-                return self._bind_all()
-            except ConfigError:
-                if self._settings.port or not tries_left:
-                    raise
-                # The port that is free on one address is in use on the other: try another one.
-                self.port = 0
-        return None
-
-    def _bind_all(self) -> None:
-        hosts = (
-            ["127.0.0.1", "::1"] if self._settings.host == "localhost" else [self._settings.host]
-        )
-        for number, host in enumerate(hosts):
-            try:
-                bound = _bind(host, self.port)
-            except OSError as error:
-                if number > 0 and error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                    continue
-                self.close_sockets()
-                raise _cannot_listen(host, self.port, error) from error
-            self._sockets.append(bound)
-            self.port = bound.getsockname()[1]
+        """Bind the addresses, so that they are known before any client is served."""
+        try:
+            for entrance in self.entrances:
+                self._sockets += ((entrance, bound) for bound in bind_entrance(entrance))
+        except BaseException:
+            self.close_sockets()
+            raise
 
     async def start(self) -> None:
         """Accept connections."""
         loop = asyncio.get_running_loop()
-        for bound in self._sockets:
-            server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
+        for entrance, bound in self._sockets:
+            accept = partial(self._connection, entrance)
+            server = await loop.create_server(accept, sock=bound, backlog=BACKLOG)
             self._servers.append(server)
         self._sockets = []
 
-    def _connection(self) -> asyncio.BufferedProtocol:
-        connection = ConnectionProtocol(self._state)
-        return connection if self._wrap_connection is None else self._wrap_connection(connection)
+    def _connection(self, entrance: Entrance) -> asyncio.BufferedProtocol:
+        connection = ConnectionProtocol(self._state, entrance)
+        outer = connection if entrance.tls is None else TlsLayer(entrance.tls, connection)
+        return outer if self._wrap_connection is None else self._wrap_connection(outer)
+
+    async def adopt(self, connected: socket.socket, peer: Peer) -> None:
+        """Serve a socket of this process, whose client has this identity."""
+        loop = asyncio.get_running_loop()
+        entrance = self.entrances[0]
+        await loop.connect_accepted_socket(
+            lambda: ConnectionProtocol(self._state, entrance, peer), connected
+        )
 
     def follow(self, settings: Settings) -> None:
         """Use other limits from now on; the address is unchanged."""
@@ -111,6 +136,9 @@ class Listener:
         for connection in tuple(self._state.connections):
             connection.abort()
         self._state.stop()
+        for entrance in self.entrances:
+            if entrance.tls is not None:
+                entrance.tls.handshakes.stop()
         for server in self._servers:
             await server.wait_closed()
 
@@ -120,33 +148,6 @@ class Listener:
 
     def close_sockets(self) -> None:
         """Close sockets that have not served any client."""
-        for bound in self._sockets:
+        for _, bound in self._sockets:
             bound.close()
         self._sockets = []
-
-
-def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
-    """The error for an address that cannot be bound."""
-    hint = "Choose an address of this machine with --host (listener.host)."
-    if error.errno == errno.EADDRINUSE:
-        hint = "Stop the process that uses it, or choose another port with --port (listener.port)."
-    elif error.errno == errno.EACCES:
-        hint = "Choose a port of 1024 or more with --port (listener.port)."
-    return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}", hint=hint)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    bound = socket.socket(family, kind, protocol)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        bound.bind(address)
-        bound.setblocking(False)  # noqa: FBT003 (positional only)
-    except BaseException:
-        bound.close()
-        raise
-    return bound

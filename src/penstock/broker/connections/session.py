@@ -35,6 +35,7 @@ from penstock.broker.answers import (
     NoAnswer,
     WaitingAnswer,
 )
+from penstock.broker.connections.client_login import ClientLogin
 from penstock.broker.connections.throttled import throttled
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.pacing.budget import MemoryBudget
@@ -121,6 +122,7 @@ class Session:
         "_write",
         "is_closed",
         "is_muted",
+        "login",
         "on_peer_error",
         "on_room",
         "peer",
@@ -151,6 +153,8 @@ class Session:
         """Cancelled with the connection, so that reads on threads end early."""
         self.peer = UNKNOWN_PEER
         """The client; the owner sets it when it knows it."""
+        self.login: ClientLogin | None = None
+        """Of a listener with SASL: it renews the session, or ends it."""
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
         self._encodings = 0
@@ -210,7 +214,11 @@ class Session:
         slot = _Slot(request, self._received_at)
         if self._quotas.is_active:
             slot.meter = self._metered(request)
-        answer = self._dispatcher.dispatch(request, self.peer, slot.meter, self._client)
+        answer: Answer | Deferred[Answer] | None = None
+        if self.login is not None and self.login.concerns(request.api_key):
+            answer = self.login.renew(request)
+        if answer is None:
+            answer = self._dispatcher.dispatch(request, self.peer, slot.meter, self._client)
         if slot.meter is not None:
             slot.meter.end()
         self._slots.append(slot)
@@ -235,7 +243,7 @@ class Session:
         self.time = now
 
     def _metered(self, request: Request) -> RequestMeter:
-        meter = RequestMeter(self._quotas, request.client_id)
+        meter = RequestMeter(self._quotas, request.client_id, self.peer.principal.name)
         if request.api_key == ApiKey.PRODUCE:
             wait_ms = meter.charge_produce(request.frame_bytes)
             if wait_ms:
@@ -262,6 +270,10 @@ class Session:
     def hurry(self) -> None:
         """The client sends no more: answer its fetches now with the records available."""
         self._is_hurried = True
+        self.hurry_waiting()
+
+    def hurry_waiting(self) -> None:
+        """Answer the fetches that wait now with the records available."""
         for slot in tuple(self._slots):
             if slot.waiting is not None:
                 slot.waiting.waiter.hurry()
