@@ -11,10 +11,11 @@ import httpx
 from penstock.admin.app import make_app
 from penstock.admin.desk import Desk
 from penstock.admin.health import DirectoryFacts, Facts
-from penstock.admin.ports import Identity
+from penstock.admin.ports import Caller, Credentials, Identity
 from penstock.client.cluster import Cluster
 from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
+from penstock.security.principal import Principal
 
 HEALTHY = Facts(
     is_started=True,
@@ -48,8 +49,28 @@ class FakeDoor:
 
     make: Callable[[], Cluster]
 
-    def open(self, timeout_seconds: float) -> Cluster:
+    def open(self, timeout_seconds: float, caller: Caller) -> Cluster:
         return self.make()
+
+
+@dataclass
+class FakeCheck:
+    """`admin.ports.CallerCheck`: knows one header, and what its user may see."""
+
+    authorization: str | None = None
+    describes: bool = True
+    challenge: str | None = 'Basic realm="penstock"'
+
+    def is_open(self, path: str) -> bool:
+        return path.startswith("/health/")
+
+    async def identify(self, given: Credentials) -> Caller | None:
+        if given.authorization != self.authorization:
+            return None
+        return Caller(Principal("User", "caller"), given.address)
+
+    def may_describe(self, caller: Caller) -> bool:
+        return self.describes
 
 
 def no_cluster() -> Cluster:
@@ -78,12 +99,13 @@ def ask(
     document: object = None,
     host: str = "127.0.0.1:8080",
     names: frozenset[str] = frozenset(),
+    check: FakeCheck | None = None,
 ) -> Answered:
     """One request to the application."""
 
     async def run() -> Answered:
         desk = Desk(FakeDoor(make_cluster))
-        app = make_app(view or FakeView(), desk, allowed_names=names)
+        app = make_app(view or FakeView(), desk, check or FakeCheck(), allowed_names=names)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as client:
             kind = {"content-type": "application/json"} if document is not None else {}

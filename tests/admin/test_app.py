@@ -12,7 +12,7 @@ from penstock.admin.app import BODY_BYTES_MAX
 from penstock.admin.desk import Desk
 from penstock.admin.health import Facts
 from penstock.core.errors import AnswerLostError, BrokerAnswerError, BrokerUnreachableError
-from tests.admin.fakes import HEALTHY, Answered, FakeDoor, FakeView, ask, no_cluster
+from tests.admin.fakes import HEALTHY, Answered, FakeCheck, FakeDoor, FakeView, ask, no_cluster
 
 PROBLEM = "application/problem+json"
 
@@ -206,7 +206,7 @@ def test_a_timeout_of_the_application_is_a_defect_that_is_told() -> None:
 
     async def run() -> None:
         desk = Desk(FakeDoor(no_cluster))
-        guarded = app.make_app(Failing(), desk, allowed_names=frozenset())
+        guarded = app.make_app(Failing(), desk, FakeCheck(), allowed_names=frozenset())
         transport = httpx.ASGITransport(guarded)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             with pytest.raises(TimeoutError):

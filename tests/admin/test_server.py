@@ -14,7 +14,7 @@ from penstock.client.cluster import Cluster
 from penstock.core.errors import BrokerUnreachableError
 from penstock.core.metrics import Registry
 from penstock.core.settings.admin_settings import AdminSettings
-from tests.admin.fakes import FakeDoor, FakeView, no_cluster
+from tests.admin.fakes import FakeCheck, FakeDoor, FakeView, no_cluster
 
 SECONDS_MAX = 10.0
 SHORT_SECONDS = 0.2
@@ -28,10 +28,10 @@ PAGE_BYTES = 16 * 1024 * 1024
 async def serving(
     view: FakeView | None = None, make_cluster: Callable[[], Cluster] = no_cluster
 ) -> AsyncIterator[int]:
-    server = AdminServer(view or FakeView(), FakeDoor(make_cluster), AdminSettings())
+    server = AdminServer(view or FakeView(), FakeDoor(make_cluster), FakeCheck(), AdminSettings())
     bound = socket.create_server(("127.0.0.1", 0))
     bound.setblocking(False)
-    await server.start([bound])
+    await server.start(bound)
     try:
         yield bound.getsockname()[1]
     finally:

@@ -15,7 +15,7 @@ from penstock.admin.server import AdminServer
 from penstock.client.cluster import Cluster
 from penstock.core.errors import BrokerUnreachableError
 from penstock.core.settings.admin_settings import AdminSettings
-from tests.admin.fakes import FakeDoor, FakeView
+from tests.admin.fakes import FakeCheck, FakeDoor, FakeView
 
 BODY = b'{"name":"orders"}'
 HEAD = b"POST /api/v1/topics HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -29,7 +29,7 @@ class Scene:
     def __init__(self) -> None:
         self.may_go_on = threading.Event()
         self.began = threading.Event()
-        self._server = AdminServer(FakeView(), FakeDoor(self._wait), AdminSettings())
+        self._server = AdminServer(FakeView(), FakeDoor(self._wait), FakeCheck(), AdminSettings())
         self._bound = socket.create_server(("127.0.0.1", 0))
         self._bound.setblocking(False)
 
@@ -39,7 +39,7 @@ class Scene:
         raise BrokerUnreachableError("nobody")
 
     async def __aenter__(self) -> Self:
-        await self._server.start([self._bound])
+        await self._server.start(self._bound)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -40,12 +40,22 @@ def test_the_port_is_in_use(penstock: Penstock, tmp_path: Path, taken_port: int)
     )
 
 
-def test_the_address_is_not_of_this_machine(penstock: Penstock, tmp_path: Path) -> None:
+def test_the_address_is_not_of_this_machine(
+    penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_SECURITY__ALLOW_INSECURE", "true")
     outcome = penstock("serve", *ALONE, "--host", "192.0.2.1", "--data-dir", str(tmp_path))
     assert outcome.code == USAGE
     assert error_and_hint(outcome.errors)[1] == (
         "hint: Choose an address of this machine with --host (listener.host)."
     )
+
+
+def test_other_machines_are_not_served_without_tls(penstock: Penstock, tmp_path: Path) -> None:
+    outcome = penstock("serve", *ALONE, "--host", "192.0.2.1", "--data-dir", str(tmp_path))
+    assert outcome.code == USAGE
+    assert "open to other machines without TLS" in outcome.errors
+    assert "security.allow_insecure = true" in outcome.errors
 
 
 def test_the_admin_port_is_in_use(

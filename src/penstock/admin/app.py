@@ -14,10 +14,10 @@ a slash in a group's name is `%2F` in a URL.
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from email.utils import formatdate
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel
 from starlette.applications import Starlette
@@ -36,7 +36,7 @@ from penstock.admin.model import Input
 from penstock.admin.openapi import describe
 from penstock.admin.operation import API_PREFIX, Asked, Operation
 from penstock.admin.parsing import decoded, query_texts, read_body, read_parameters
-from penstock.admin.ports import BrokerView
+from penstock.admin.ports import BrokerView, CallerCheck, Credentials
 from penstock.admin.problems import (
     CONTENT_TYPE,
     RETRY_AFTER_SECONDS,
@@ -53,6 +53,10 @@ BODY_BYTES_MAX: Final = 1_048_576
 REQUEST_SECONDS_MAX: Final = 60.0
 """Time for one request, from its head to the end of its answer."""
 JSON: Final = "application/json"
+CALLER: Final = "penstock.caller"
+"""The caller in the scope of a request."""
+CLIENT_CERTIFICATE: Final = "client_certificate"
+"""The verified certificate of a caller in the state of a request, in DER."""
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *topics.OPERATIONS,
@@ -65,12 +69,15 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(view: BrokerView, desk: Desk, *, allowed_names: frozenset[str]) -> ASGIApp:
+def make_app(
+    view: BrokerView, desk: Desk, check: CallerCheck, *, allowed_names: frozenset[str]
+) -> ASGIApp:
     """Return the application for one broker."""
     document = json.dumps(describe(OPERATIONS, version=view.identity.version)).encode()
 
     async def metrics(request: Request) -> Response:
         _nothing_asked(request)
+        _check_describe(request, check)
         collected, accept = view.metrics.collect(), request.headers.get("accept", "")
         page, content_type = await asyncio.to_thread(_metrics_page, collected, accept)
         return Response(page, media_type=content_type)
@@ -86,6 +93,7 @@ def make_app(view: BrokerView, desk: Desk, *, allowed_names: frozenset[str]) -> 
 
     async def show_status(request: Request) -> Response:
         _nothing_asked(request)
+        _check_describe(request, check)
         return _answer(status(view))
 
     async def openapi(request: Request) -> Response:
@@ -109,14 +117,15 @@ def make_app(view: BrokerView, desk: Desk, *, allowed_names: frozenset[str]) -> 
         },
     )
     app.router.redirect_slashes = False
-    return Guard(app, allowed_names)
+    return Guard(app, check, allowed_names)
 
 
 class Guard:
-    """Checks of every request: allowed clients, time limit, response headers."""
+    """Checks of every request: allowed clients, identity, time limit, response headers."""
 
-    def __init__(self, app: ASGIApp, allowed_names: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, check: CallerCheck, allowed_names: frozenset[str]) -> None:
         self._app = app
+        self._check = check
         self._names = allowed_names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,7 +151,9 @@ class Guard:
         why = f"The request took longer than {REQUEST_SECONDS_MAX:.0f} s."
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX) as limit:
-                await self._app({**scope, "path": raw_path}, receive, send_with_headers)
+                identified = {**scope, "path": raw_path}
+                app = await self._identify(identified)
+                await app(identified, receive, send_with_headers)
         except TimeoutError:
             if not limit.expired():
                 raise  # raised by the application itself: a defect
@@ -152,6 +163,19 @@ class Guard:
             return
         if not has_begun:
             await _problem(_unfinished(scope["method"], why))(scope, receive, send_with_headers)
+
+    async def _identify(self, scope: MutableMapping[str, Any]) -> ASGIApp:
+        """Add the caller to a request; return the application that answers it."""
+        if self._check.is_open(scope["path"]):
+            return self._app
+        try:
+            caller = await self._check.identify(credentials(scope))
+        except PenstockError as error:
+            return _problem(problem_of(error))
+        if caller is None:
+            return unidentified(self._check.challenge)
+        scope[CALLER] = caller
+        return self._app
 
 
 def _routes(operations: Sequence[Operation], desk: Desk) -> list[Route]:
@@ -178,7 +202,7 @@ def _endpoint(by_method: dict[str, Operation], desk: Desk) -> Endpoint:
             asked = await _read(operation, request)
         except asyncio.CancelledError:
             raise (stopping() if desk.is_stopping else _no_body()) from None
-        answer = await desk.carry_out(operation, asked)
+        answer = await desk.carry_out(operation, asked, request.scope[CALLER])
         if answer is None:
             return Response(status_code=operation.status)
         response = _answer(answer, operation.status)
@@ -205,6 +229,38 @@ def _metrics_page(collected: Sequence[Collected], accept: str) -> tuple[bytes, s
     from penstock.admin import metrics_page  # imported by the first scrape
 
     return metrics_page.write(collected, accept)
+
+
+def credentials(scope: Scope) -> Credentials:
+    """Return the proof of identity of a request."""
+    headers, client = Headers(scope=scope), scope.get("client")
+    given = headers.getlist("authorization")
+    return Credentials(
+        address=client[0] if client else "",
+        authorization=given[0] if len(given) == 1 else None,
+        certificate=scope.get("state", {}).get(CLIENT_CERTIFICATE),
+    )
+
+
+def unidentified(challenge: str | None) -> Response:
+    """Return the answer to a caller that did not prove its identity."""
+    remedy = "Send the credentials of a user in the header Authorization."
+    if challenge is None:
+        remedy = "Connect with a client certificate that the broker trusts."
+    refusal = refused(401, "Who are you", "The identity of the caller is not proven.", remedy)
+    return _problem(refusal, {} if challenge is None else {"www-authenticate": challenge})
+
+
+def _check_describe(request: Request, check: CallerCheck) -> None:
+    caller = request.scope.get(CALLER)
+    if caller is not None and not check.may_describe(caller):
+        raise refused(
+            403,
+            "Not allowed",
+            f"{caller.principal} may not describe the cluster.",
+            f"Allow it: `penstock acl add --principal {caller.principal} --operation describe "
+            "--cluster`, or set admin.metrics_open for /metrics alone.",
+        )
 
 
 def _nothing_asked(request: Request) -> None:

@@ -2,7 +2,8 @@
 
 An operation blocks on the wire, so it has a thread, and the event loop stays free for Kafka
 clients. When `OPERATIONS_MAX` requests are in progress, more are rejected immediately, before
-anything is done. Each operation opens its own connection to the broker, and closes it. If a request
+anything is done. Each operation opens its own connection to the broker, with the identity of its
+caller, and closes it. If a request
 times out or a stop ends it before a thread began its operation, its answer says that nothing was
 done.
 """
@@ -14,7 +15,7 @@ from typing import Final
 
 from penstock.admin.model import Answer
 from penstock.admin.operation import Asked, Operation
-from penstock.admin.ports import ClusterDoor
+from penstock.admin.ports import Caller, ClusterDoor
 from penstock.admin.problems import RETRY_AFTER_SECONDS, RefusedError, refused, stopping
 
 WORKERS: Final = 4
@@ -34,15 +35,15 @@ class Desk:
         self._under_way = 0
         self.is_stopping = False
 
-    async def carry_out(self, operation: Operation, asked: Asked) -> Answer | None:
-        """Execute an operation and return its answer; raise its error."""
+    async def carry_out(self, operation: Operation, asked: Asked, caller: Caller) -> Answer | None:
+        """Execute an operation of a caller and return its answer; raise its error."""
         if self.is_stopping:
             raise stopping()
         if self._under_way >= OPERATIONS_MAX:
             raise _busy(f"{OPERATIONS_MAX} requests are being handled already.")
         self._under_way += 1
         loop = asyncio.get_running_loop()
-        future = self._workers.submit(self._run, operation, asked)
+        future = self._workers.submit(self._run, operation, asked, caller)
         # Counted until the thread is free again, also when the client has disconnected.
         future.add_done_callback(lambda _: _call_soon(loop, self._finished))
         try:
@@ -62,8 +63,8 @@ class Desk:
     def _finished(self) -> None:
         self._under_way -= 1
 
-    def _run(self, operation: Operation, asked: Asked) -> Answer | None:
-        with self._door.open(CALL_SECONDS_MAX) as cluster:
+    def _run(self, operation: Operation, asked: Asked, caller: Caller) -> Answer | None:
+        with self._door.open(CALL_SECONDS_MAX, caller) as cluster:
             return operation.call(cluster, asked)
 
 

@@ -61,6 +61,8 @@ class Facts:
     declared_topic_problems: int = 0
     settings_refusal: str | None = None
     """Why the present settings file is not in force."""
+    security_problems: tuple[str, ...] = ()
+    """Why changed certificates or access rules are not in force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,13 @@ def _parts(facts: Facts) -> Iterator[Reason]:
             f"{facts.settings_refusal}",
             "Correct the file; the broker reads it again by itself. `penstock config check` lists "
             "all its errors.",
+        )
+    for problem in facts.security_problems:
+        yield Reason(
+            "security-files",
+            Level.DEGRADED,
+            f"A changed file is rejected, and the one before stays in force: {problem}",
+            "Correct the file; the broker reads it again by itself.",
         )
     if facts.declared_topic_problems:
         yield Reason(

@@ -1,15 +1,17 @@
 """The ports of the HTTP interface to its broker; `node` implements them.
 
-There are only two ports: the state of the broker itself, and a client of its Kafka listener.
-Everything else is requested over the wire, as by any client.
+There are three ports: the state of the broker itself, the identity of HTTP callers, and a client of
+the broker. Everything else is requested over the wire, as by any client, with the identity of the
+caller: the interface has no rights of its own.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.admin.health import Facts
 from penstock.client.cluster import Cluster
 from penstock.core.metrics import Registry
+from penstock.security.principal import ANONYMOUS, Principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +48,52 @@ class BrokerView(Protocol):
         ...
 
 
-class ClusterDoor(Protocol):
-    """Opens clients of the broker's own Kafka listener."""
+class Caller(NamedTuple):
+    """The client of an HTTP request."""
 
-    def open(self, timeout_seconds: float) -> Cluster:
-        """Return a cluster client for one thread; it connects at the first request."""
+    principal: Principal = ANONYMOUS
+    address: str = ""
+    mechanism: str = ""
+    """How it proved its identity; empty: not at all."""
+
+
+class Credentials(NamedTuple):
+    """The proof of identity in an HTTP request."""
+
+    address: str
+    authorization: str | None
+    """The header `Authorization`; never logged."""
+    certificate: bytes | None
+    """The client's certificate in DER, verified by TLS."""
+
+    def __repr__(self) -> str:
+        return f"Credentials(address={self.address!r})"
+
+
+class CallerCheck(Protocol):
+    """Verifies the identity of HTTP callers, and decides what they may see here."""
+
+    @property
+    def challenge(self) -> str | None:
+        """The header `WWW-Authenticate` of a refusal; None if a header would not help."""
+        ...
+
+    def is_open(self, path: str) -> bool:
+        """Whether callers without an identity may read this path."""
+        ...
+
+    async def identify(self, given: Credentials) -> Caller | None:
+        """Return the caller; None if the proof is missing or wrong."""
+        ...
+
+    def may_describe(self, caller: Caller) -> bool:
+        """Whether the caller may see metrics and the state of the broker."""
+        ...
+
+
+class ClusterDoor(Protocol):
+    """Opens clients of the broker itself."""
+
+    def open(self, timeout_seconds: float, caller: Caller) -> Cluster:
+        """Return a client for one thread, with the identity of the caller."""
         ...

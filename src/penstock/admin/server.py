@@ -9,6 +9,7 @@ ambiguous framing. A stop answers requests that have begun, for a while.
 import asyncio
 import logging
 import socket
+import ssl
 from typing import Any, Final
 
 import h11
@@ -17,10 +18,10 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from penstock.admin.app import REQUEST_SECONDS_MAX, make_app
+from penstock.admin.app import CLIENT_CERTIFICATE, REQUEST_SECONDS_MAX, make_app
 from penstock.admin.browser_safety import allowed_names
 from penstock.admin.desk import Desk
-from penstock.admin.ports import BrokerView, ClusterDoor
+from penstock.admin.ports import BrokerView, CallerCheck, ClusterDoor
 from penstock.admin.problems import CONTENT_TYPE, Problem
 from penstock.admin.strict_buffer import HEAD_BYTES_MAX, StrictBuffer
 from penstock.core.settings.admin_settings import AdminSettings
@@ -56,6 +57,9 @@ class _BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        secured = transport.get_extra_info("ssl_object")
+        if secured is not None:
+            self.app_state = {CLIENT_CERTIFICATE: secured.getpeercert(binary_form=True)}
         self._buffer = self.conn._receive_buffer = StrictBuffer()
         if len(self.connections) > CONNECTIONS_MAX:
             transport.abort()
@@ -131,24 +135,43 @@ class _BoundedProtocol(H11Protocol):
 class AdminServer:
     """Serves one broker's application on sockets that are bound already."""
 
-    def __init__(self, view: BrokerView, door: ClusterDoor, settings: AdminSettings) -> None:
+    def __init__(
+        self,
+        view: BrokerView,
+        door: ClusterDoor,
+        check: CallerCheck,
+        settings: AdminSettings,
+    ) -> None:
         self._desk = Desk(door)
         names = allowed_names(settings.allowed_hosts, settings.host)
-        self._config = _config(make_app(view, self._desk, allowed_names=names))
+        self._config = _config(make_app(view, self._desk, check, allowed_names=names))
         self._state = ServerState()
         self._servers: list[asyncio.Server] = []
 
-    async def start(self, sockets: list[socket.socket]) -> None:
-        """Accept connections."""
+    async def start(self, bound: socket.socket, context: ssl.SSLContext | None = None) -> None:
+        """Accept connections, with TLS if there is a context.
+
+        Another call replaces the context for new connections; open ones keep theirs. The socket
+        stays the caller's.
+        """
         loop = asyncio.get_running_loop()
         app_state: dict[str, Any] = {}
 
         def make_protocol() -> _BoundedProtocol:
             return _BoundedProtocol(self._config, self._state, app_state, loop)
 
-        for bound in sockets:
-            server = await loop.create_server(make_protocol, sock=bound, backlog=CONNECTIONS_MAX)
-            self._servers.append(server)
+        before, self._servers = self._servers, []
+        self._servers.append(
+            await loop.create_server(
+                make_protocol,
+                sock=bound.dup(),
+                backlog=CONNECTIONS_MAX,
+                ssl=context,
+                ssl_handshake_timeout=None if context is None else RECEIVE_SECONDS_MAX,
+            )
+        )
+        for server in before:
+            server.close()
 
     async def stop(self) -> None:
         """Close idle connections immediately, and the others after their answers."""

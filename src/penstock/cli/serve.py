@@ -152,7 +152,7 @@ async def _until_stopped(
 
     seconds = time.monotonic() - started_at
     click.echo(
-        f"Penstock is ready on {server.host}:{server.port} after {seconds:.2f} s "
+        f"Penstock is ready on {server.addresses} after {seconds:.2f} s "
         f"(data in {settings.data_dir}, flush {settings.flush.mode})"
     )
     await server.wait_for_admin()  # so that its imports are not collected either

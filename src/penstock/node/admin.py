@@ -25,6 +25,7 @@ from penstock.core.metrics import Registry
 from penstock.core.settings.admin_settings import ADMIN_PORT_DEFAULT, AdminSettings
 from penstock.core.settings.tree import Settings
 from penstock.node.admin_parts import Served
+from penstock.node.security.certificates_in_use import ADMIN, CertificatesInUse
 
 if TYPE_CHECKING:
     from penstock.admin.server import AdminServer
@@ -40,8 +41,15 @@ BACKLOG: Final = 64
 class AdminPort:
     """The admin port of one broker; `port` is None when it has none."""
 
-    def __init__(self, settings: Settings, metrics: Registry, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Registry,
+        clock: Clock,
+        certificates: CertificatesInUse,
+    ) -> None:
         self._settings = settings
+        self._certificates = certificates
         self._metrics = metrics
         self._clock = clock
         self._started = (clock.now_ms(), clock.monotonic())
@@ -58,11 +66,12 @@ class AdminPort:
         settings: Settings,
         metrics: Registry,
         clock: Clock,
+        certificates: CertificatesInUse,
         tasks: asyncio.TaskGroup,
         stack: AsyncExitStack,
     ) -> "AdminPort":
         """Bind the port; leaving `stack` closes it."""
-        admin = cls(settings, metrics, clock)
+        admin = cls(settings, metrics, clock, certificates)
         bound = _bind(settings.admin) if settings.admin.enabled else None
         if bound is None:
             admin._is_up.set()
@@ -93,19 +102,32 @@ class AdminPort:
         except TimeoutError:
             pass  # logs are being verified: answer probes meanwhile
         assert self._socket is not None
-        server = await asyncio.to_thread(self._make_server)
-        await server.start([self._socket])
+        loop = asyncio.get_running_loop()
+        server = await asyncio.to_thread(self._make_server, loop)
+        context = self._certificates.context_source(ADMIN)
+        await server.start(self._socket, None if context is None else context())
         self._is_up.set()
-        logger.info("admin port: http://%s:%d", self._settings.admin.host, self.port)
+        scheme = "http" if context is None else "https"
+        logger.info("admin port: %s://%s:%d", scheme, self._settings.admin.host, self.port)
+        renewed = asyncio.Event()
+        self._certificates.followers.append(
+            lambda name, _: renewed.set() if name == ADMIN else None
+        )
         try:
-            await asyncio.get_running_loop().create_future()
+            while True:
+                await renewed.wait()
+                renewed.clear()
+                assert context is not None
+                await server.start(self._socket, context())
         finally:
             # The task is cancelled once; the code that stops the server is not.
             await server.stop()
 
-    def _make_server(self) -> "AdminServer":
+    def _make_server(self, loop: asyncio.AbstractEventLoop) -> "AdminServer":
         from penstock.admin.server import AdminServer
-        from penstock.node.admin_view import NodeView, OwnListener
+        from penstock.node.admin_view import NodeView
+        from penstock.node.inside_door import InsideDoor
+        from penstock.node.security.admin_callers import AdminCallers
 
         view = NodeView(
             self._settings,
@@ -115,7 +137,13 @@ class AdminPort:
             lambda: self._served,
             lambda: self._is_stopping,
         )
-        return AdminServer(view, OwnListener(lambda: self._served), self._settings.admin)
+        door = InsideDoor(loop, lambda: self._served)
+        check = AdminCallers(
+            self._settings.admin,
+            self._clock,
+            lambda: None if self._served is None else self._served.security,
+        )
+        return AdminServer(view, door, check, self._settings.admin)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

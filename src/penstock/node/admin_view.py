@@ -1,4 +1,4 @@
-"""Implements `admin.ports`: the state of this node, and a client of its own listener.
+"""Implements `admin.ports.BrokerView`: the state of this node.
 
 All values are read from memory: a probe arrives every second and must not wait for a disk. The last
 disk measurement is at most a second old.
@@ -9,11 +9,8 @@ from typing import Final, Literal
 
 from penstock.admin.health import DirectoryFacts, Facts
 from penstock.admin.ports import Identity
-from penstock.client.cluster import Cluster
 from penstock.client.transport.addresses import Address
-from penstock.client.transport.blocking import connect
 from penstock.core.clock import Clock
-from penstock.core.errors import BrokerUnreachableError
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
 from penstock.core.version import penstock_version
@@ -23,9 +20,6 @@ from penstock.storage.disk.disk_guard import DiskState
 from penstock.storage.flusher import Flusher
 from penstock.storage.service import StorageService
 
-CLIENT_ID: Final = "penstock-admin"
-_LOOPBACKS: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
-"""The local address of a listener on every address."""
 _ROOM: Final[dict[DiskState, Literal["enough", "low", "none"]]] = {
     DiskState.OPEN: "enough",
     DiskState.LOW: "low",
@@ -57,7 +51,7 @@ class NodeView:
     @property
     def identity(self) -> Identity:
         """The broker's identity, as far as it is known."""
-        served, listener = self._served(), self._settings.listener
+        served, listener = self._served(), self._settings.all_listeners[0]
         host = listener.advertised_host or listener.host
         address = Address(host, listener.port) if served is None else served.advertised
         return Identity(
@@ -90,6 +84,7 @@ class NodeView:
             coordinators_failed=failed,
             declared_topic_problems=len(served.declared.problems),
             settings_refusal=None if served.reload is None else served.reload.refusal,
+            security_problems=served.security.problems,
         )
 
 
@@ -101,31 +96,3 @@ def _directory(storage: StorageService, flusher: Flusher) -> DirectoryFacts:
         failure=None if directory.failure is None else str(directory.failure),
         flush_seconds=flusher.under_way_seconds(),
     )
-
-
-class OwnListener:
-    """`admin.ports.ClusterDoor`: this broker at the address that it really listens on.
-
-    The advertised address may work only outside, such as the address of a load balancer.
-    """
-
-    def __init__(self, served: Callable[[], Served | None]) -> None:
-        self._served = served
-
-    def open(self, timeout_seconds: float) -> Cluster:
-        """Return a cluster for one thread."""
-        served = self._served()
-        if served is None:
-            raise BrokerUnreachableError("the broker is starting and does not accept clients yet.")
-        host = served.live.current.settings.listener.host
-        own = Address(_LOOPBACKS.get(host, host), served.listener.port)
-        advertised = served.advertised
-        return Cluster(
-            [own],
-            lambda address: connect(
-                own if address == advertised else address,
-                timeout_seconds=timeout_seconds,
-                client_id=CLIENT_ID,
-            ),
-            timeout_seconds=timeout_seconds,
-        )

@@ -29,6 +29,7 @@ from penstock.node.log_loading import (
     settle_differences,
     topics_in,
 )
+from penstock.node.security.certificates_in_use import CertificatesInUse, load_certificates
 from penstock.node.settings.live_settings import LiveSettings
 from penstock.node.stand_ins import StandIns
 from penstock.storage.disk.filesystem import DiskFileSystem, FileSystem
@@ -56,6 +57,7 @@ class Foundation:
     metadata: MetadataService
     directory_id: str
     admin: AdminPort
+    certificates: CertificatesInUse
 
     @property
     def settings(self) -> Settings:
@@ -74,7 +76,8 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
     _lock(logs, path)
     stack.callback(logs.unlock)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
-    admin = AdminPort.open(settings, metrics, clock, tasks, stack)
+    certificates = await load_certificates(settings, clock, metrics)
+    admin = AdminPort.open(settings, metrics, clock, certificates, tasks, stack)
 
     is_memory = settings.node.storage == "memory"
     store_path = stand_ins.metadata_path if is_memory else f"{path}/{METADATA_FILE}"
@@ -96,7 +99,18 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
         await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
     settle_differences(logs, metadata.image)
     return Foundation(
-        path, live, layers, clock, metrics, tasks, logs, store, metadata, directory_id, admin
+        path,
+        live,
+        layers,
+        clock,
+        metrics,
+        tasks,
+        logs,
+        store,
+        metadata,
+        directory_id,
+        admin,
+        certificates,
     )
 
 

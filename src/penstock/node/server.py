@@ -70,22 +70,31 @@ class BrokerServer:
     @property
     def host(self) -> str:
         """The advertised address."""
-        return self._running.advertised_host
+        return self._running.endpoints[0].host
 
     @property
     def port(self) -> int:
         """The advertised port; with port 0, the port that the system chose."""
-        return self._running.advertised_port
+        return self._running.endpoints[0].port
 
     @property
-    def listening_port(self) -> int:
-        """The port that the broker listens on, whatever is advertised."""
-        return self._running.listening_port
+    def listening_ports(self) -> Mapping[str, int]:
+        """The port of each listener by its name, whatever is advertised."""
+        return self._running.listening_ports
 
     @property
     def bootstrap_server(self) -> str:
         """The value for a client's `bootstrap.servers`."""
         return f"{self.host}:{self.port}"
+
+    @property
+    def addresses(self) -> str:
+        """The advertised address of each listener, for a message."""
+        if not self._settings.listeners:
+            return self.bootstrap_server
+        return ", ".join(
+            f"{one} ({one.listener}, {one.protocol})" for one in self._running.endpoints
+        )
 
     @property
     def admin_port(self) -> int | None:
@@ -114,7 +123,7 @@ class BrokerServer:
         """Settings that could not be applied: a rejected settings file, declared topics."""
         reload = self._running.reload
         refused = () if reload is None or reload.refusal is None else (reload.refusal,)
-        return (*refused, *self._running.declared.problems)
+        return (*refused, *self._running.declared.problems, *self._running.security.problems)
 
     def metrics(self) -> Mapping[str, float]:
         """Return every metric now, by name."""

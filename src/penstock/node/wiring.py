@@ -17,6 +17,7 @@ import asyncio
 import logging
 import secrets
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
@@ -38,7 +39,6 @@ from penstock.core.limits import INTERPRETER_SWITCH_SECONDS
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
 from penstock.core.stopping import StopDeadline
-from penstock.core.types import PLAINTEXT
 from penstock.node.adapters import (
     ColdReads,
     DataDirectories,
@@ -57,6 +57,7 @@ from penstock.node.administration.topic_administration import Topics
 from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.node.disk import ProduceGate
 from penstock.node.duties import StorageDuties, disk_marks
+from penstock.node.entrances import endpoint_of, entrance_of, handshake_limits
 from penstock.node.foundation import Foundation, lay_foundation, topic_rules
 from penstock.node.metrics.coordinator_metrics import register_coordinators
 from penstock.node.metrics.limits_view import LimitsView, refused_batches_family
@@ -64,6 +65,7 @@ from penstock.node.metrics.loop_lag import LoopLag
 from penstock.node.metrics.process_metrics import register_process
 from penstock.node.metrics.storage_metrics import register_storage
 from penstock.node.producer_expiration import ProducerExpiration
+from penstock.node.security.node_security import NodeSecurity, open_security
 from penstock.node.settings.declared_topics import DeclaredTopics
 from penstock.node.settings.live_settings import LiveSettings, follow_log_level
 from penstock.node.settings.settings_reload import ReloadOutcomes, SettingsReload, SettingsSource
@@ -87,14 +89,15 @@ class Parts:
     metadata: MetadataService
     metrics: Registry
     limits: LimitsView
-    advertised_host: str
-    advertised_port: int
-    listening_port: int
+    endpoints: tuple[Endpoint, ...]
+    """The advertised address of each listener; the first is that of programs without a choice."""
+    listening_ports: Mapping[str, int]
     admin: AdminPort
     live: LiveSettings
     declared: DeclaredTopics
     reload: SettingsReload | None
     """None for a broker whose settings have no source."""
+    security: NodeSecurity
 
 
 async def start_parts(
@@ -114,8 +117,8 @@ async def start_parts(
     coordinators = NodeCoordinators(
         settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
     )
-    groups = Groups(metadata, settings.groups)
-    quotas = _quotas(settings, clock, ground.metrics)
+    groups, quotas = Groups(metadata, settings.groups), _quotas(settings, clock, ground.metrics)
+    security = await _secure(ground, stack)
     services = BrokerServices(
         current=ground.live.current,
         node_id=settings.node.id,
@@ -138,46 +141,76 @@ async def start_parts(
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
         accepts_produce=ProduceGate(disk),
         quotas=quotas,
+        access=security.access,
+        acls=security.acls,
+        users=security.users,
     )
-    _register(ground.metrics, coordinators, replicas, clock, stack)
-    listener, endpoint = _bind(services, ground.metrics, stack, stand_ins)
-    broker = BrokerImage(settings.node.id, (endpoint,), None, ground.directory_id, 0)
+    _register(ground, coordinators, replicas, stack)
+    listener, endpoints = _bind(services, security, ground.metrics, stack, stand_ins)
+    broker = BrokerImage(settings.node.id, endpoints, None, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
     await hosting.host_all()
     _start_duties(ground, storage, topics, stack)
-    ground.live.add_followers(coordinators.follow, listener.follow, groups.follow)
-    ground.live.end_with(lambda _: brokers.follow())
+    _follow_settings(ground, brokers, coordinators.follow, listener.follow, groups.follow)
     declared, reload = await _follow_file(ground, topics, source, stack)
-    await listener.start()
-    coordinators.start()
-    stack.push_async_callback(listener.stop)
-    admin = ground.admin
-    for stop in (replicas.stop_waiting, coordinators.stop, admin.stop_serving, deadline.begin):
+    await _accept(listener, coordinators, stack)
+    for stop in (replicas.stop_waiting, coordinators.stop, ground.admin.stop_serving):
         stack.callback(stop)
+    stack.callback(deadline.begin)
     parts = Parts(
         metadata=metadata,
         metrics=ground.metrics,
         limits=_show_limits(listener, services, disk, ground.metrics),
-        advertised_host=endpoint.host,
-        advertised_port=endpoint.port,
-        listening_port=listener.port,
-        admin=admin,
+        endpoints=endpoints,
+        listening_ports={one.name: one.port for one in listener.entrances},
+        admin=ground.admin,
         live=ground.live,
         declared=declared,
         reload=reload,
+        security=security,
     )
-    _serve_admin(parts, storage, replicas, coordinators, listener)
-    return parts
+    return _with_admin(parts, storage, replicas, coordinators, listener)
 
 
-def _serve_admin(
+async def _secure(ground: Foundation, stack: AsyncExitStack) -> NodeSecurity:
+    """Return identity and access of this broker; leaving `stack` stops their duties."""
+    return await open_security(
+        ground.settings,
+        ground.metadata,
+        ground.store,
+        ground.certificates,
+        ground.clock,
+        ground.metrics,
+        ground.tasks,
+        stack,
+    )
+
+
+async def _accept(
+    listener: Listener, coordinators: NodeCoordinators, stack: AsyncExitStack
+) -> None:
+    """Accept clients; leaving `stack` finishes their requests."""
+    await listener.start()
+    coordinators.start()
+    stack.push_async_callback(listener.stop)
+
+
+def _follow_settings(
+    ground: Foundation, brokers: Brokers, *followers: Callable[[Settings], None]
+) -> None:
+    """Pass changed settings on to the parts, and to the cluster last."""
+    ground.live.add_followers(*followers)
+    ground.live.end_with(lambda _: brokers.follow())
+
+
+def _with_admin(
     parts: Parts,
     storage: StorageService,
     replicas: ReplicaManager,
     coordinators: NodeCoordinators,
     listener: Listener,
-) -> None:
-    """Serve the admin port now, because the broker answers its clients."""
+) -> Parts:
+    """Serve the admin port now, because the broker answers its clients; return the parts."""
     parts.admin.serve(
         Served(
             live=parts.live,
@@ -187,11 +220,13 @@ def _serve_admin(
             coordinators=coordinators,
             listener=listener,
             limits=parts.limits,
-            advertised=Address(parts.advertised_host, parts.advertised_port),
+            advertised=Address(parts.endpoints[0].host, parts.endpoints[0].port),
             declared=parts.declared,
             reload=parts.reload,
+            security=parts.security,
         )
     )
+    return parts
 
 
 def _start_duties(
@@ -254,16 +289,28 @@ def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
 
 
 def _bind(
-    services: BrokerServices, metrics: Registry, stack: AsyncExitStack, stand_ins: StandIns
-) -> tuple[Listener, Endpoint]:
-    """Return a bound listener that accepts no client yet, and its advertised address."""
-    settings = services.settings.listener
+    services: BrokerServices,
+    security: NodeSecurity,
+    metrics: Registry,
+    stack: AsyncExitStack,
+    stand_ins: StandIns,
+) -> tuple[Listener, tuple[Endpoint, ...]]:
+    """Return bound listeners that accept no client yet, and their advertised addresses."""
+    settings = services.settings
     dispatcher = Dispatcher(services, HANDLERS, metrics)
-    listener = Listener(settings, dispatcher, metrics, stand_ins.wrap_connection)
+    entrances = [entrance_of(declared, security) for declared in settings.all_listeners]
+    listener = Listener(
+        settings.listener,
+        entrances,
+        dispatcher,
+        metrics,
+        stand_ins.wrap_connection,
+        handshake_limits(settings.tls),
+    )
     listener.bind()
     stack.callback(listener.close_sockets)
-    host = settings.advertised_host or settings.host
-    return listener, Endpoint(PLAINTEXT, host, settings.advertised_port or listener.port)
+    pairs = zip(settings.all_listeners, listener.entrances, strict=True)
+    return listener, tuple(endpoint_of(declared, entrance) for declared, entrance in pairs)
 
 
 def _show_limits(
@@ -278,13 +325,13 @@ def _show_limits(
 
 
 def _register(
-    metrics: Registry,
+    ground: Foundation,
     coordinators: NodeCoordinators,
     replicas: ReplicaManager,
-    clock: Clock,
     stack: AsyncExitStack,
 ) -> None:
     """Register metrics that belong to no part; storage, listener and dispatch register theirs."""
+    metrics, clock = ground.metrics, ground.clock
     register_coordinators(metrics, coordinators, replicas)
     register_process(metrics, clock)
     lag = LoopLag(asyncio.get_running_loop(), metrics)

@@ -33,7 +33,7 @@ from penstock.node.server import BrokerServer
 from penstock.node.stand_ins import StandIns
 from penstock.storage.disk.filesystem import DiskFileSystem, FileSystem
 from penstock.testing.broker_run import BrokerRun
-from penstock.testing.fixture_settings import start_groups_at_once
+from penstock.testing.fixture_settings import start_groups_at_once, with_ports
 from penstock.testing.limits import ARRIVAL_SECONDS_MAX
 from penstock.testing.network import Line, Network
 from penstock.testing.switched_disk import SwitchedDisk
@@ -77,8 +77,8 @@ class Broker:
         self._server: BrokerServer | None = None
         self._is_ended = False
         self._host, self._port = "", 0
-        self._kept_port: socket.socket | None = None
-        """Reserves the port while the broker is down."""
+        self._kept_ports: list[socket.socket] = []
+        """They reserve the ports while the broker is down."""
         self._turn = threading.RLock()
 
     # --- Addresses and metrics ---
@@ -99,6 +99,11 @@ class Broker:
         """Return the port that clients connect to."""
         self._check_started()
         return self._port
+
+    @property
+    def listening_ports(self) -> Mapping[str, int]:
+        """Return the port of each listener by its name, whatever is advertised."""
+        return self._last_server().listening_ports
 
     @property
     def is_running(self) -> bool:
@@ -154,7 +159,7 @@ class Broker:
             run, self._run = self._run, None
             if run is not None:
                 self._stop(run)
-                self._keep_port()
+                self._keep_ports()
             self._start()
 
     def __enter__(self) -> Self:
@@ -192,7 +197,7 @@ class Broker:
             run.do(self._cut)
             self._run = None
             run.end()
-            self._keep_port()
+            self._keep_ports()
 
     def drop_connections(self) -> None:
         """Reset every connection; new ones are accepted."""
@@ -329,9 +334,8 @@ class Broker:
         run.start()
         self._run, self._server = run, server
         self._host, self._port = server.host, server.port
-        listener = self._settings.listener.model_copy(update={"port": server.listening_port})
-        self._settings = self._settings.model_copy(update={"listener": listener})
-        self._let_port_go()
+        self._settings = with_ports(self._settings, server.listening_ports)
+        self._let_ports_go()
 
     def _stop(self, run: BrokerRun) -> None:
         """Stop a run; send the bytes on a slow line now, or the stop would wait for them."""
@@ -360,29 +364,29 @@ class Broker:
                 network = self._network
                 self._run.do(lambda: network.set_line(line))
 
-    def _keep_port(self) -> None:
-        """Stay bound without listening: clients are refused, and no other process gets the port."""
-        listener = self._settings.listener
-        host = "127.0.0.1" if listener.host == "localhost" else listener.host
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        kept = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            kept.bind((host, listener.port))
-        except OSError:
-            # Another process has the port, or the name is not an address: the restart will fail.
-            kept.close()
-            return
-        self._kept_port = kept
+    def _keep_ports(self) -> None:
+        """Stay bound without listening: clients are refused, and no other process gets a port."""
+        for listener in self._settings.all_listeners:
+            host = "127.0.0.1" if listener.host == "localhost" else listener.host
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            kept = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                kept.bind((host, listener.port))
+            except OSError:
+                # Another process has the port, or the name is no address: the restart will fail.
+                kept.close()
+                continue
+            self._kept_ports.append(kept)
 
-    def _let_port_go(self) -> None:
-        kept, self._kept_port = self._kept_port, None
-        if kept is not None:
+    def _let_ports_go(self) -> None:
+        for kept in self._kept_ports:
             kept.close()
+        self._kept_ports = []
 
     def _give_back(self) -> None:
         self._is_ended = True
-        self._let_port_go()
+        self._let_ports_go()
         if self._database is not None:
             self._database.close()
 

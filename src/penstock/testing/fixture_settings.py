@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from penstock.core.errors import ConfigError
 from penstock.core.settings.config import DEFAULT_SOURCE, BrokerConfig, load_settings
+from penstock.core.settings.listener_declarations import SECTION as LISTENERS
 from penstock.core.settings.setting_names import closest_keys
 from penstock.core.settings.tree import FIELDS, Settings
 
@@ -73,6 +74,8 @@ def broker_settings(
     named = _named(lines, table)
     if _DATA_DIR in named:
         usual[_STORAGE] = "disk"
+    if any(line.replace(" ", "").startswith(f"[[{LISTENERS}]]") for line in lines):
+        del usual["listener.port"]
     flags = {key: value for key, value in usual.items() if key not in named} | dict(table)
     tree = load_settings("\n".join(lines), {}, flags, LINES_SOURCE).settings
     if "data_dir" in keywords and "storage" not in keywords:
@@ -90,3 +93,15 @@ def start_groups_at_once(settings: Settings) -> Settings:
         return settings
     groups = settings.groups.model_copy(update={"initial_rebalance_delay_ms": 0})
     return settings.model_copy(update={"groups": groups})
+
+
+def with_ports(settings: Settings, ports: Mapping[str, int]) -> Settings:
+    """Return the settings with the port of each listener, by its name."""
+    if settings.listeners:
+        fixed = tuple(
+            one.model_copy(update={"port": ports[one.name]}) for one in settings.listeners
+        )
+        return settings.model_copy(update={"listeners": fixed})
+    (port,) = ports.values()
+    listener = settings.listener.model_copy(update={"port": port})
+    return settings.model_copy(update={"listener": listener})

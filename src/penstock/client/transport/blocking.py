@@ -109,7 +109,26 @@ def connect(
 
     A refused login raises `AuthenticationError`, a refused certificate `TlsHandshakeError`.
     """
-    opened = _open_socket(address, min(timeout_seconds, CONNECT_SECONDS_MAX), security)
+    return adopt(
+        _open_socket(address, min(timeout_seconds, CONNECT_SECONDS_MAX), security),
+        address,
+        timeout_seconds=timeout_seconds,
+        client_id=client_id,
+        security=security,
+        clock=clock,
+    )
+
+
+def adopt(
+    opened: Stream,
+    address: Address,
+    *,
+    timeout_seconds: float,
+    client_id: str = CLIENT_NAME,
+    security: Security = NO_SECURITY,
+    clock: Clock | None = None,
+) -> "BlockingConnection":
+    """As `connect`, over a socket that is connected already; an error closes it."""
     connection = BlockingConnection(
         opened,
         address,

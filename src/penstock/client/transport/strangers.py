@@ -48,7 +48,7 @@ def not_a_broker(address: Address, error: PenstockError) -> BrokerUnreachableErr
     if isinstance(error, AnswerLostError):
         return BrokerUnreachableError(
             f"{address} does not answer as a broker: {error}",
-            hint=f"Check that this is the broker's Kafka port ({kafka_port}) and that it does not "
-            "expect TLS.",
+            hint=f"Check that this is the broker's Kafka port ({kafka_port}). If it expects TLS, "
+            "set security.protocol to SSL or SASL_SSL.",
         )
     return BrokerUnreachableError(f"{address} does not answer as a broker: {error}")

@@ -151,7 +151,7 @@ class SettingsReload:
             logger.info("settings: %s", one)
         values = flat_values(self._live.current.settings)
         for one in changed:
-            if values[one.key] != one.after:
+            if one.key in values and values[one.key] != one.after:
                 logger.warning(
                     "settings: %s = %s is given and %s is in force; see the reason with "
                     "`penstock config explain %s --bootstrap-server HOST:PORT`",

@@ -1,0 +1,55 @@
+"""The entrances of a broker, from the listeners of its settings."""
+
+from collections.abc import Callable
+
+from penstock.broker.connections.entrance import Entrance
+from penstock.broker.tls.handshakes import HandshakeLimits
+from penstock.cluster.image import Endpoint
+from penstock.core.settings.listener_declarations import NamedListener
+from penstock.core.settings.security_settings import TlsSettings
+from penstock.node.security.node_security import NodeSecurity
+from penstock.security.principal import ANONYMOUS, Principal, read_principal
+
+
+def entrance_of(declared: NamedListener, security: NodeSecurity) -> Entrance:
+    """Return the entrance of a listener; it is not bound yet."""
+    fixed = declared.principal
+    return Entrance(
+        name=declared.name,
+        host=declared.host,
+        port=declared.port,
+        connections_max=declared.connections_max,
+        principal=ANONYMOUS if fixed is None else read_principal(fixed),
+        context_source=security.certificates.context_source(declared.name),
+        logins=security.logins_of(declared),
+        principal_of=_mapping(declared),
+    )
+
+
+def _mapping(declared: NamedListener) -> Callable[[bytes], Principal] | None:
+    """Return the mapping of certificates to principals; None if certificates are no identity."""
+    tls = declared.tls
+    if tls is None or tls.client_auth == "none" or declared.has_sasl:
+        return None
+    from penstock.security.certificates.principal_mapping import PrincipalMapper
+
+    return PrincipalMapper(tls.principal_mapping_rules, tls.principal_source).principal
+
+
+def endpoint_of(declared: NamedListener, entrance: Entrance) -> Endpoint:
+    """Return the address that clients of this listener use; it must be bound."""
+    return Endpoint(
+        declared.name,
+        declared.advertised_host or declared.host,
+        declared.advertised_port or entrance.port,
+        declared.protocol,
+    )
+
+
+def handshake_limits(settings: TlsSettings) -> HandshakeLimits:
+    """Return the limits of unfinished handshakes."""
+    return HandshakeLimits(
+        handshakes_max=settings.handshakes_max,
+        per_address_max=settings.handshakes_per_address_max,
+        seconds_max=settings.handshake_seconds_max,
+    )

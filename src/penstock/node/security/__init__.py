@@ -1,0 +1,1 @@
+"""Identity and access of a node: files, directories and providers behind the pure decisions."""

@@ -1,0 +1,48 @@
+"""The identity of HTTP callers: which paths need one, and what a refusal says."""
+
+import pytest
+
+from penstock.admin.ports import Credentials
+from tests.admin.fakes import FakeCheck, ask
+
+GOOD = "Basic YWxpY2U6c2VjcmV0"
+
+
+@pytest.mark.parametrize(
+    "path", ["/metrics", "/api/v1/status", "/api/v1/topics", "/api/v1/nothing"]
+)
+def test_a_caller_without_a_proof_learns_how_to_give_one(path: str) -> None:
+    found = ask("GET", path, check=FakeCheck(authorization=GOOD))
+    assert found.status == 401
+    assert found.headers["www-authenticate"].startswith("Basic realm=")
+    assert found.document["title"] == "Who are you"
+    assert "Authorization" in found.document["remedy"]
+
+
+def test_without_a_header_that_could_help_none_is_named() -> None:
+    found = ask("GET", "/metrics", check=FakeCheck(authorization=GOOD, challenge=None))
+    assert found.status == 401
+    assert "www-authenticate" not in found.headers
+    assert "certificate" in found.document["remedy"]
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
+def test_probes_need_no_identity(path: str) -> None:
+    assert ask("GET", path, check=FakeCheck(authorization=GOOD)).status == 200
+
+
+def test_a_caller_with_the_right_proof_is_served() -> None:
+    given = {"authorization": GOOD}
+    check = FakeCheck(authorization=GOOD)
+    assert ask("GET", "/api/v1/status", headers=given, check=check).status == 200
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/v1/status"])
+def test_a_caller_that_may_not_describe_the_cluster_sees_no_state(path: str) -> None:
+    found = ask("GET", path, check=FakeCheck(describes=False))
+    assert found.status == 403
+    assert "User:caller" in found.document["detail"]
+
+
+def test_credentials_are_not_shown() -> None:
+    assert "secret" not in repr(Credentials("127.0.0.1", "Basic secret", b"secret"))
