@@ -81,6 +81,53 @@ def test_a_port_that_cannot_be_had() -> None:
     assert "permission denied" in finding([judged]).words
 
 
+NAMED = PortFacts("127.0.0.1", 9093, listener="CLIENTS", protocol="SASL_SSL")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, "127.0.0.1:9093 (listener CLIENTS) is free: a broker can listen there with SASL_SSL"),
+        ({"port": 0}, "a broker takes a free port when it starts"),
+        (
+            {"is_taken": True, "answers_as_broker": True},
+            "a broker answers at 127.0.0.1:9093 (listener CLIENTS) with SASL_SSL",
+        ),
+        ({"is_taken": True, "needs_client_certificate": True}, "requires a client certificate"),
+    ],
+)
+def test_named_listeners_that_are_fine(change: dict[str, object], words: str) -> None:
+    judged = judge_port(replace(NAMED, **change))  # type: ignore[arg-type]
+    assert judged.level == FINE
+    assert words in judged.words
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "remedy"),
+    [
+        (
+            {"is_taken": True, "speak_problem": "it does not answer in TLS."},
+            "(listener CLIENTS), so a broker cannot: it does not answer in TLS",
+            "set port of listener CLIENTS to 9094",
+        ),
+        (
+            {"is_taken": True, "answers_as_broker": True, "serves_other_certificate": True},
+            "has another certificate than the file of the settings",
+            "Restart the broker",
+        ),
+        (
+            {"problem": "cannot assign requested address"},
+            "cannot assign requested address",
+            "Set host of listener CLIENTS to an address of this machine",
+        ),
+    ],
+)
+def test_named_listeners_that_will_hurt(change: dict[str, object], words: str, remedy: str) -> None:
+    judged = finding([judge_port(replace(NAMED, **change))])  # type: ignore[arg-type]
+    assert words in judged.words
+    assert remedy in judged.remedy
+
+
 @pytest.mark.parametrize(
     ("change", "check", "words"),
     [
@@ -171,6 +218,23 @@ def test_a_brokers_past_says_nothing_of_its_clock() -> None:
 )
 def test_a_bootstrap_address_that_fails(seen: AddressFacts, words: str) -> None:
     assert words in finding(judge_cluster(ClusterFacts((seen,)))).words
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "remedy"),
+    [
+        ({"is_refused": True, "speak_problem": "refused the login."}, "cannot use: r", "settings"),
+        ({"is_refused": True, "speak_remedy": "Set sasl.mechanism."}, "cannot use", "(--command-c"),
+        ({"speak_problem": "HTTP", "speak_remedy": "Give the port."}, "HTTP", "Give the port."),
+    ],
+)
+def test_the_remedy_of_the_client_is_used(
+    change: dict[str, object], words: str, remedy: str
+) -> None:
+    seen = replace(AddressFacts("x:1", ("10.0.0.1",)), **change)  # type: ignore[arg-type]
+    found = finding(judge_cluster(ClusterFacts((seen,))))
+    assert words in found.words
+    assert remedy in found.remedy
 
 
 def test_one_good_bootstrap_address_is_enough_to_go_on() -> None:

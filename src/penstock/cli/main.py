@@ -25,6 +25,7 @@ from penstock.cli.streams import open_missing_streams, silence
 from penstock.core.errors import PenstockError
 
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "acl": ("penstock.cli.acl.command", "acl", "Create, list, delete and check access rules."),
     "bench": ("penstock.cli.bench.command", "bench", "Measure a broker, or compare two."),
     "completion": (
         "penstock.cli.completion",
@@ -51,6 +52,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "table": ("penstock.cli.table.command", "table", "Write topics to Iceberg and Delta tables."),
     "topic": ("penstock.cli.topic", "topic", "Create, list, describe, change and delete topics."),
     "txn": ("penstock.cli.txn", "txn", "Look at transactions, abort one that hangs."),
+    "user": ("penstock.cli.user.command", "user", "Add, list and delete users."),
     "version": ("penstock.cli.version", "version", "Show the version of Penstock."),
 }
 """Name to module, attribute and help line."""

@@ -1,11 +1,15 @@
 """The facts of `penstock doctor`, as plain values (pure): probes fill them, judges read them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from penstock.core.types import PLAINTEXT
+from penstock.security.acls.values import AclBinding, ResourceType
 
 
 @dataclass(frozen=True, slots=True)
 class PortFacts:
-    """The port that a broker would listen on."""
+    """The port that one listener of a broker would use."""
 
     host: str
     port: int
@@ -15,6 +19,15 @@ class PortFacts:
     answers_as_broker: bool = False
     owner: str = ""
     """The process that listens on the port, if the system reports it."""
+    listener: str = ""
+    """The name of a declared listener; empty for the address of `[listener]`."""
+    protocol: str = PLAINTEXT
+    speak_problem: str = ""
+    """Why the process on the port does not answer as a broker."""
+    needs_client_certificate: bool = False
+    """A TLS server that ended the connection because no client certificate was sent."""
+    serves_other_certificate: bool = False
+    """The certificate of the running broker is not the one in the file of the settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,10 @@ class AddressFacts:
     connect_problem: str = ""
     speaks_kafka: bool = False
     speak_problem: str = ""
+    is_refused: bool = False
+    """The TLS handshake or the login failed: one side refused the other one."""
+    speak_remedy: str = ""
+    """The remedy for `speak_problem`, if the client knows it."""
     answer_ms: float = 0.0
     """The time of one request and its response."""
     cluster_id: str | None = None
@@ -113,3 +130,94 @@ class ClusterFacts:
     advertised: tuple[AdvertisedFacts, ...] = ()
     problem: str = ""
     """Why the cluster did not return its brokers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """One certificate of a file."""
+
+    subject: str
+    issuer: str
+    first_valid_ms: int
+    last_valid_ms: int
+    is_self_signed: bool = False
+    is_signed_by_next: bool = True
+    """Whether the next certificate of the file signed it; for the last one, True."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFacts:
+    """The files of one TLS listener, or of the admin port."""
+
+    listener: str
+    """The name of the listener; empty for the admin port."""
+    certificate_file: str
+    key_file: str
+    host: str = ""
+    """The name that clients connect to; empty: unknown."""
+    problem: str = ""
+    """Why the certificate cannot be read."""
+    key_problem: str = ""
+    """Why the key cannot be read."""
+    refusal: str = ""
+    """Why a broker would not start with these files; empty if it would."""
+    refusal_remedy: str = ""
+    key_mode: int = 0o600
+    """The permissions of the key file, of its target if it is a link."""
+    is_key_of_root: bool = False
+    """Whether the key file belongs to root."""
+    is_examined: bool = True
+    """False: the package cryptography is missing, and the facts below are unknown."""
+    links: tuple[ChainLink, ...] = ()
+    """The certificates of the file, in its order: the broker's own is the first."""
+    dns_names: tuple[str, ...] = ()
+    """DNS names among the alternative names (SAN) of the broker's certificate."""
+    addresses: tuple[str, ...] = ()
+    """IP addresses among these names."""
+    key_kind: str = ""
+    """The public key of the certificate, such as `ECDSA secp256r1`."""
+    is_rsa: bool = False
+    is_key_fit: bool = True
+    """Whether the key belongs to the certificate."""
+    is_for_servers: bool = True
+    """False: its extended key usage has no serverAuth."""
+    is_issuer_known: bool = True
+    """Whether the issuer of the last certificate is known here: the last one signs itself, or its
+    authority is one of the system, of `client_ca` or of the client's settings."""
+    client_ca_file: str = ""
+    client_ca_problem: str = ""
+    """Why the authorities of clients cannot be read; empty if they can, or if none are wanted."""
+    client_ca_last_valid_ms: int | None = None
+    """The time at which the last of these authorities expires; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """A file or a service that the settings name: access rules, users, keys, a directory."""
+
+    check: str
+    name: str
+    """The setting and its value."""
+    content: str = ""
+    """The number of things in it."""
+    problem: str = ""
+    """Why it cannot be used; empty if it can."""
+    remedy: str = ""
+    is_unchecked: bool = False
+    """A package for the check is missing: the problem names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessFacts:
+    """The access rules and the users of a cluster, as far as the caller may see them."""
+
+    bootstrap: str
+    """The addresses of the cluster, as a command accepts them."""
+    rules: tuple[AclBinding, ...] | None = None
+    """None: unknown, for the reason in `problem`."""
+    problem: str = ""
+    has_authorizer: bool = True
+    existing: Mapping[ResourceType, tuple[str, ...]] = field(default_factory=dict)
+    """Existing names by type; a type is missing if the caller may not see all names."""
+    users: frozenset[str] | None = None
+    """Users with a SCRAM credential; None: unknown."""

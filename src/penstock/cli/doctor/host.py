@@ -32,6 +32,7 @@ EXTRAS: Final = {
     "iceberg": ("pyiceberg", "duckdb"),
     "delta": ("deltalake", "duckdb"),
     "protobuf": ("grpc_tools",),
+    "security": ("cryptography", "joserfc", "ldap3"),
 }
 _SYNCS: Final = 5
 _SYNC_BYTES: Final = b"\0" * 4096

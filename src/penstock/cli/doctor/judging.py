@@ -20,6 +20,7 @@ from penstock.cli.doctor.facts import (
 from penstock.core.limits import DESCRIPTORS_RESERVED, FILES_OPEN_MAX
 from penstock.core.quantities import count_text, size_text
 from penstock.core.settings.tree import Settings
+from penstock.core.types import PLAINTEXT
 
 FINE: Final = "fine"
 NOTE: Final = "note"
@@ -65,24 +66,55 @@ class Judgement:
 def judge_port(facts: PortFacts) -> Judgement:
     """Judge whether a broker can listen on the port, or which process does."""
     where = f"{facts.host}:{facts.port}"
-    if facts.answers_as_broker:
-        return Judgement("port", FINE, f"a broker answers at {where}")
+    if facts.listener:
+        where = f"{where} (listener {facts.listener})"
+    with_protocol = "" if facts.protocol == PLAINTEXT else f" with {facts.protocol}"
     if facts.is_taken:
-        who = f" ({facts.owner})" if facts.owner else ""
-        return Judgement(
-            "port",
-            FINDING,
-            f"something that is no Kafka broker listens on {where}{who}, so a broker cannot",
-            f"Stop it, or take another port: `penstock serve --port {facts.port + 1}`.",
-        )
+        return _judge_taken(facts, where, with_protocol)
     if facts.problem:
         return Judgement(
             "port",
             FINDING,
             f"a broker cannot listen on {where}: {facts.problem}",
-            "Set listener.host to an address of this machine and listener.port to 1024 or more.",
+            f"Set {_setting(facts, 'host')} to an address of this machine and "
+            f"{_setting(facts, 'port')} to 1024 or more.",
         )
-    return Judgement("port", FINE, f"{where} is free: a broker can listen there")
+    if facts.port == 0:
+        return Judgement("port", FINE, f"{where}: a broker takes a free port when it starts")
+    return Judgement("port", FINE, f"{where} is free: a broker can listen there{with_protocol}")
+
+
+def _judge_taken(facts: PortFacts, where: str, with_protocol: str) -> Judgement:
+    if facts.serves_other_certificate:
+        return Judgement(
+            "port",
+            FINDING,
+            f"the server at {where} has another certificate than the file of the settings",
+            "Restart the broker, or look for the reason in its log.",
+        )
+    if facts.needs_client_certificate:
+        words = f"a broker{with_protocol} is at {where} and requires a client certificate"
+        return Judgement("port", FINE, words)
+    if facts.answers_as_broker:
+        return Judgement("port", FINE, f"a broker answers at {where}{with_protocol}")
+    who = f" ({facts.owner})" if facts.owner else ""
+    why = f": {facts.speak_problem.removesuffix('.')}" if with_protocol else ""
+    other = (
+        f"set port of listener {facts.listener} to {facts.port + 1}."
+        if facts.listener
+        else f"take another port: `penstock serve --port {facts.port + 1}`."
+    )
+    return Judgement(
+        "port",
+        FINDING,
+        f"something that is no Kafka broker{with_protocol} listens on {where}{who}, so a broker "
+        f"cannot{why}",
+        f"Stop it, or {other}",
+    )
+
+
+def _setting(facts: PortFacts, name: str) -> str:
+    return f"{name} of listener {facts.listener}" if facts.listener else f"listener.{name}"
 
 
 def judge_directory(facts: DirectoryFacts, settings: Settings) -> Iterator[Judgement]:
@@ -296,7 +328,7 @@ def judge_cluster(facts: ClusterFacts) -> Iterator[Judgement]:
         yield Judgement(
             "metadata",
             FINDING,
-            f"the cluster did not report its brokers: {facts.problem}",
+            f"the cluster did not report its brokers: {facts.problem.removesuffix('.')}",
             "Check the broker's log.",
         )
         return
@@ -324,14 +356,30 @@ def _judge_address(check: str, seen: AddressFacts, name: str) -> Judgement:
             f"{name} is unreachable: {seen.connect_problem}",
             "Start the broker (`penstock serve`), or check port, firewall and listener.host.",
         )
+    problem = seen.speak_problem.removesuffix(".")
+    if seen.is_refused:
+        return Judgement(
+            check,
+            FINDING,
+            f"{name} is a broker that this client cannot use: {problem}",
+            _speak_remedy(seen) or "Correct the settings of the client (--command-config).",
+        )
     if not seen.speaks_kafka:
         return Judgement(
             check,
             FINDING,
-            f"{name} accepts connections, but does not answer as a broker: {seen.speak_problem}",
-            "It is another service, or a listener with TLS or SASL: give --command-config.",
+            f"{name} accepts connections, but does not answer as a broker: {problem}",
+            _speak_remedy(seen)
+            or "It is another service, or a listener with TLS or SASL: give --command-config.",
         )
     return Judgement(check, FINE, f"{name} answers as a broker, in {seen.answer_ms:.1f} ms")
+
+
+def _speak_remedy(seen: AddressFacts) -> str:
+    """Return the client's remedy, with the option for settings of TLS and SASL."""
+    is_setting = any(name in seen.speak_remedy for name in ("security.protocol", "ssl.", "sasl."))
+    plain = seen.speak_remedy.removesuffix(".")
+    return f"{plain} (--command-config)." if is_setting else seen.speak_remedy
 
 
 def _judge_advertised(
@@ -339,7 +387,7 @@ def _judge_advertised(
 ) -> Judgement:
     name = f"broker {broker_id} at {seen.address}"
     remedy = (
-        "Set listener.advertised_host and listener.advertised_port (Apache Kafka: "
+        "Set advertised_host and advertised_port of the listener (Apache Kafka: "
         "advertised.listeners) to an address that clients can reach."
     )
     if any(one in _WILDCARDS for one in seen.resolved):

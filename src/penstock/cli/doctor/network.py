@@ -14,7 +14,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.security.options import NO_SECURITY, Security
 from penstock.client.transport.addresses import Address
 from penstock.client.transport.blocking import connect, reason
-from penstock.core.errors import PenstockError
+from penstock.core.errors import AuthenticationError, PenstockError, TlsHandshakeError
 from penstock.core.types import TopicPartition
 
 MAX_TIMESTAMP = -3
@@ -40,7 +40,13 @@ def probe_address(
     try:
         connection = connect(address, timeout_seconds=timeout_seconds, security=security)
     except PenstockError as error:
-        return AddressFacts(str(address), resolved, speak_problem=str(error))
+        return AddressFacts(
+            str(address),
+            resolved,
+            speak_problem=str(error),
+            is_refused=isinstance(error, AuthenticationError | TlsHandshakeError),
+            speak_remedy=error.hint,
+        )
     try:
         # Requested twice: the first request is slower, because this process builds its codecs.
         begun = time.monotonic()
@@ -48,7 +54,9 @@ def probe_address(
         answer_ms = (time.monotonic() - begun) * 1000
         cluster_id = connection.carry(calls.describe_brokers([])).cluster_id
     except PenstockError as error:
-        return AddressFacts(str(address), resolved, speak_problem=str(error))
+        return AddressFacts(
+            str(address), resolved, speak_problem=str(error), speak_remedy=error.hint
+        )
     finally:
         connection.close()
     return AddressFacts(
@@ -66,7 +74,7 @@ def probe_cluster(
     if not good:
         return ClusterFacts(seen)
     try:
-        with _open(good, timeout_seconds, security) as cluster:
+        with cluster_at(good, timeout_seconds, security) as cluster:
             brokers = sorted(cluster.brokers().items())[:BROKERS_MAX]
             cluster_id = cluster.cluster_id()
     except PenstockError as error:
@@ -86,7 +94,7 @@ def newest_time_of_broker(
     Responses contain no time, but brokers add timestamps to the records of internal topics.
     """
     try:
-        with _open(list(bootstrap), timeout_seconds, security) as cluster:
+        with cluster_at(list(bootstrap), timeout_seconds, security) as cluster:
             places = [
                 TopicPartition(topic.name or "", part.partition_index)
                 for topic in cluster.all_topics()
@@ -104,7 +112,8 @@ def newest_time_of_broker(
     return max(times, default=None)
 
 
-def _open(addresses: list[Address], timeout_seconds: float, security: Security) -> Cluster:
+def cluster_at(addresses: list[Address], timeout_seconds: float, security: Security) -> Cluster:
+    """Return the cluster at these addresses; it connects at the first request."""
     return Cluster(
         addresses,
         lambda address: connect(address, timeout_seconds=timeout_seconds, security=security),
