@@ -2,7 +2,7 @@
 
 **Durable before answered.** The file is in WAL mode with synchronous=FULL: a transaction is in the
 log file and synced before it is answered, and a power cut leaves either all of it or nothing. The
-file belongs to one process at a time; opening it twice is refused.
+file belongs to one process at a time; opening it twice is refused. Only its owner can read it.
 
 **Versions.** Each write of a key is a row, and a deletion is a row without a value, so the state
 at a revision and the changes since one are plain queries. The last revisions are kept
@@ -44,6 +44,7 @@ from penstock.cluster.stores.port import (
     check_transaction,
     prefix_end,
 )
+from penstock.cluster.stores.private_file import create_private, restrict_to_owner
 from penstock.cluster.stores.watches import WatchHub
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import AmbiguousStoreError, StoreError
@@ -218,14 +219,12 @@ class _Database:
 
     def open(self) -> None:
         """Open the file, create its tables if it is new, and end earlier processes' sessions."""
+        create_private(self._path)
         try:
-            self._connection = sqlite3.connect(
-                self._path,
-                timeout=0,
-                isolation_level=None,
-                uri=self._path.startswith(MEMORY_PREFIX),
-            )
+            uri = self._path.startswith(MEMORY_PREFIX)
+            self._connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, uri=uri)
             self._prepare(self._connection)
+            restrict_to_owner(self._path)
         except sqlite3.Error as error:
             self.close()
             if "locked" in str(error):
