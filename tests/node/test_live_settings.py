@@ -177,6 +177,7 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
                 "session_timeout_ms_min",
                 "session_timeout_ms_max",
                 "consumer_migration_policy",
+                "consumer_regex_refresh_interval_ms",
             )
         },
         "groups.consumer_session_timeout_ms": lambda: times.of("g").session_timeout_ms,

@@ -40,8 +40,8 @@ def describe(operations: Sequence[Operation], *, version: str) -> Document:
             "title": "Penstock",
             "version": version,
             "summary": "Health and administration of a Penstock broker.",
-            "description": "There is no authentication: every client that reaches the port may "
-            "use every operation. Keep the port on a loopback address or behind a proxy.",
+            "description": "Callers prove their identity as `admin.auth` says, and access rules "
+            "judge each request by it. Without `admin.auth` the port is for a loopback address.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/"}],

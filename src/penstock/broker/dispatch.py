@@ -317,17 +317,6 @@ class Dispatcher:
             answer = self.failed()
         deferred.set(answer)
 
-    def refusal(self, request: Request, code: ErrorCode, elements_max: int) -> Message | None:
-        """The answer that refuses a request as a whole; None for an API that has none.
-
-        The request is decoded, which may raise `PeerError`, and not handled.
-        """
-        handler = self._handlers[request.api_key]
-        handler.load()
-        if handler.refuse is None:
-            return None
-        return handler.refuse(request.decode(elements_max), code, "")
-
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
         """Run work of a connection that is not a request."""
         self._services.tasks.start(coroutine)

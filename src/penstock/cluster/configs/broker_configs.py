@@ -44,6 +44,7 @@ _SETTINGS: Final[Mapping[str, SettingType]] = {
     "groups.consumer_heartbeat_interval_ms_min": _INT,
     "groups.consumer_members_max": _INT,
     "groups.consumer_migration_policy": _STRING,
+    "groups.consumer_regex_refresh_interval_ms": _INT,
     "groups.consumer_session_timeout_ms": _INT,
     "groups.consumer_session_timeout_ms_max": _INT,
     "groups.consumer_session_timeout_ms_min": _INT,

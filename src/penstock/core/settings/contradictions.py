@@ -12,6 +12,8 @@ from penstock.core.settings.tree import Settings
 
 _DEFAULT_SOURCE: Final = "default"
 _WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (compared only)
+_ADMIN_MECHANISMS: Final = {"basic": "PLAIN", "bearer": "OAUTHBEARER"}
+"""By `admin.auth`: the mechanism whose credentials callers send."""
 _ADDRESS_KEYS: Final = (
     "listener.host",
     "listener.port",
@@ -26,13 +28,14 @@ def contradictions(settings: Settings, sources: Mapping[str, str]) -> Iterator[s
     for listener in settings.all_listeners:
         yield from _unreachable(listener, settings, sources)
         yield from _insecure(listener, settings)
-        yield from _unverified(listener, settings)
         is_test = settings.node.storage == "memory" or is_loopback(listener.host)
         if listener.principal is not None and not is_test:
             yield (
                 f"the listener {listener.name} gives each client of {listener.host} the fixed "
                 f'identity {listener.principal}. Use a loopback address, or storage = "memory".'
             )
+    for mechanism, owner in _logins(settings):
+        yield from _unverified(mechanism, owner, settings)
     yield from _users(settings)
     yield from _admin(settings)
 
@@ -88,27 +91,36 @@ def _insecure(listener: NamedListener, settings: Settings) -> Iterator[str]:
     )
 
 
-def _unverified(listener: NamedListener, settings: Settings) -> Iterator[str]:
-    """Yield mechanisms whose credentials nothing can verify."""
+def _logins(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield each mechanism in use, with its user for messages."""
+    for listener in settings.all_listeners:
+        for mechanism in listener.mechanisms:
+            yield mechanism, f"the listener {listener.name} with {mechanism}"
+    admin = settings.admin
+    if admin.enabled and admin.auth in _ADMIN_MECHANISMS:
+        yield _ADMIN_MECHANISMS[admin.auth], f'admin.auth = "{admin.auth}"'
+
+
+def _unverified(mechanism: str, owner: str, settings: Settings) -> Iterator[str]:
+    """Yield the settings without which nothing can verify the credentials of a mechanism."""
     security, oidc, ldap = settings.security, settings.oidc, settings.ldap
-    if "OAUTHBEARER" in listener.mechanisms:
+    if mechanism == "OAUTHBEARER":
         for key, value in (
             ("oidc.issuer", oidc.issuer),
             ("oidc.audience", oidc.audience),
             ("oidc.jwks", oidc.jwks),
         ):
             if value is None:
-                yield f"the listener {listener.name} with OAUTHBEARER needs {key}. Set it."
-    if "PLAIN" not in listener.mechanisms:
+                yield f"{owner} needs {key}. Set it."
+    if mechanism != "PLAIN":
         return
     if security.plain_verifier == "file" and security.users_file is None:
         yield (
-            f"the listener {listener.name} with PLAIN needs security.users_file, because "
-            'security.plain_verifier is "file". Set it.'
+            f'{owner} needs security.users_file, because security.plain_verifier is "file". Set it.'
         )
     if security.plain_verifier == "ldap":
         if ldap.url is None:
-            yield f"the listener {listener.name} with PLAIN needs ldap.url. Set it."
+            yield f"{owner} needs ldap.url. Set it."
         if ldap.user_dn_template is None and ldap.search_base is None:
             yield (
                 "the directory has neither ldap.user_dn_template nor ldap.search_base: set one of "
@@ -139,8 +151,6 @@ def _admin(settings: Settings) -> Iterator[str]:
         yield "admin.certificate and admin.key belong together: set both, or none of them."
     if admin.auth == "mtls" and (admin.certificate is None or admin.client_ca is None):
         yield 'admin.auth = "mtls" needs admin.certificate, admin.key and admin.client_ca.'
-    if admin.auth == "bearer" and settings.oidc.jwks is None:
-        yield 'admin.auth = "bearer" needs oidc.issuer, oidc.audience and oidc.jwks.'
     if is_loopback(admin.host) or settings.security.allow_insecure:
         return
     if admin.auth == "none":

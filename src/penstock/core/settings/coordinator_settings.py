@@ -206,6 +206,20 @@ class GroupsSettings(Section):
             },
         ),
     ] = 1_000
+    consumer_regex_refresh_interval_ms: Annotated[
+        int,
+        Field(
+            ge=10_000,
+            le=2**31 - 1,
+            description="Time after which a regular expression that a consumer group subscribes to "
+            "is resolved again, for changed permissions.",
+            json_schema_extra={
+                "unit": "milliseconds",
+                "kafka": "group.consumer.regex.refresh.interval.ms",
+                "live": True,
+            },
+        ),
+    ] = 600_000
     consumer_assignment_interval_ms_min: Annotated[
         int,
         Field(

@@ -122,7 +122,7 @@ def environment_layer(environment: Mapping[str, str], findings: Findings) -> Lay
         source = f"environment variable {name}"
         if key not in FIELDS:
             remedies = [environment_name(found) for found in closest_keys(key)]
-            findings.problems.append(_unknown(name, text, "environment", remedies))
+            findings.problems.append(_unknown(name, "environment", remedies))
             continue
         if key != given:
             findings.notes.append(f"{name} is an old name: set {environment_name(key)} instead.")
@@ -169,7 +169,7 @@ def _take(layer: Layer, given: str, value: object, source: str, findings: Findin
     """Add one value of a file to its layer."""
     key = current_key(given)
     if key not in FIELDS:
-        findings.problems.append(_unknown(given, value, source, closest_keys(given)))
+        findings.problems.append(_unknown(given, source, closest_keys(given)))
     elif key in layer:
         findings.problems.append(
             f"{key} is given twice, in {layer[key][1]} and in {source}. Remove one of them."
@@ -215,9 +215,10 @@ def _wrong(key: str, value: object, source: str, error: ValidationError) -> str:
     return f"{key} = {value!r} ({source}): {reason}. See `penstock config explain {key}`."
 
 
-def _unknown(name: str, value: object, source: str, remedies: list[str]) -> str:
+def _unknown(name: str, source: str, remedies: list[str]) -> str:
+    """Return the problem without the value: it may be a password, which no setting has."""
     if remedies:
         remedy = f"Did you mean {' or '.join(remedies)}?"
     else:
         remedy = "`penstock config explain` lists all settings."
-    return f"{name} = {value!r} ({source}) is not a setting. {remedy}"
+    return f"{name} ({source}) is not a setting. {remedy}"

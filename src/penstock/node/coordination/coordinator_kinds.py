@@ -126,6 +126,7 @@ def _group_settings(settings: GroupsSettings) -> GroupSettings:
         consumer_session_timeout_ms=settings.consumer_session_timeout_ms,
         consumer_heartbeat_interval_ms=settings.consumer_heartbeat_interval_ms,
         consumer_assignment_interval_ms=settings.consumer_assignment_interval_ms,
+        consumer_regex_refresh_interval_ms=settings.consumer_regex_refresh_interval_ms,
         consumer_group_members_max=settings.consumer_members_max,
         consumer_migration_policy=settings.consumer_migration_policy,
     )
