@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from compat.suite import Result, Results
@@ -20,7 +21,6 @@ from tests.oracle.cache import built, content_key, progress, run, tool
 from tests.oracle.kafka_jars import java, java_version
 
 FOLDER = Path(__file__).resolve().parent
-CLASS_SECONDS_MAX = 1_500
 
 
 def prepared() -> Path:
@@ -79,8 +79,17 @@ def read_report(report: Path) -> dict[str, Result]:
     return results
 
 
+@dataclass(frozen=True)
+class TimeLimits:
+    """Time limits of a run."""
+
+    test_seconds_max: int
+    class_seconds_max: int = 1_500
+    """A class that takes longer is ended, and its tests do not count."""
+
+
 def _run_class(
-    options: Mapping[str, str], seconds_max: int, group: Sequence[str], folder: Path
+    options: Mapping[str, str], limits: TimeLimits, group: Sequence[str], folder: Path
 ) -> dict[str, Result]:
     place = prepared()
     command = [
@@ -93,7 +102,7 @@ def _run_class(
         "execute",
         "--details=none",
         "--config=junit.jupiter.extensions.autodetection.enabled=true",
-        f"--config=junit.jupiter.execution.timeout.default={seconds_max}s",
+        f"--config=junit.jupiter.execution.timeout.default={limits.test_seconds_max}s",
         f"--reports-dir={folder}",
         *group,
     ]
@@ -102,11 +111,11 @@ def _run_class(
             command,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=CLASS_SECONDS_MAX,
+            timeout=limits.class_seconds_max,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        print(f"  {group[1]} did not finish in {CLASS_SECONDS_MAX} s")
+        print(f"  {group[1]} did not finish in {limits.class_seconds_max} s")
     results = {}
     for report in folder.glob("TEST-*.xml"):
         results.update(read_report(report))
@@ -114,12 +123,12 @@ def _run_class(
 
 
 def run_groups(
-    groups: Sequence[Sequence[str]], options: Mapping[str, str], *, test_seconds_max: int
+    groups: Sequence[Sequence[str]], options: Mapping[str, str], limits: TimeLimits
 ) -> Results:
     """Run class by class; `options` are system properties for the shim."""
     results: dict[str, Result] = {}
     for group in groups:
         progress(f"kafka-it: {group[1].rpartition('.')[2]}")
         with tempfile.TemporaryDirectory(prefix="penstock-kafka-it-") as folder:
-            results.update(_run_class(options, test_seconds_max, group, Path(folder)))
+            results.update(_run_class(options, limits, group, Path(folder)))
     return results

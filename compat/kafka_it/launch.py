@@ -4,8 +4,8 @@
 
 Each test gets fresh brokers with the settings that it asks for, may stop and start them, and may
 have several. For each broker the shim runs `launch_kafka` or `launch_penstock`. Penstock has one
-broker: tests that ask for more are skipped. On Apache Kafka a controller runs beside several
-brokers, as in Kafka's own test kit.
+broker: tests that ask for more are skipped, except those of `SHRUNK_CLASSES`. On Apache Kafka a
+controller runs beside several brokers, as in Kafka's own test kit.
 
 It is slow, minutes for a class: `make proof` runs `compat.kafka_it.run`, and this by name.
 """
@@ -17,12 +17,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from compat.kafka_it.console import FOLDER, run_groups, selectors
-from compat.suite import Results, Suite, main
+from compat.kafka_it.console import FOLDER, TimeLimits, run_groups, selectors
+from compat.suite import Result, Results, Suite, main
 from tests.oracle.kafka_broker import make_class_data_archive
 
 ROOT = FOLDER.parents[1]
-TEST_SECONDS_MAX = 120
+LIMITS = TimeLimits(test_seconds_max=120, class_seconds_max=5_400)
+"""A class can have 250 tests, each with a start of a broker."""
 
 CLASSES = (
     "org.apache.kafka.clients.ClientRebootstrapTest",
@@ -51,6 +52,15 @@ OPTIONS = {
 }
 """Options of the shim for each kind of broker, beside the script."""
 
+SHRUNK_CLASSES = frozenset({"org.apache.kafka.clients.consumer.SaslPlainPlaintextConsumerTest"})
+"""They ask for several brokers and mostly need one: on Penstock they run with one."""
+
+
+def shrink_options(broker: str, class_name: str) -> dict[str, str]:
+    """Return the option that cuts a class to one broker; empty if it runs as it is."""
+    is_cut = broker == "penstock" and class_name in SHRUNK_CLASSES
+    return {"external.shrink": "true"} if is_cut else {}
+
 
 def write_script(folder: Path, broker: str) -> Path:
     """Write the program that the shim runs for each broker: Python with our modules."""
@@ -76,7 +86,11 @@ def run_classes(broker: str, wanted: Sequence[str]) -> Results:
             "external.log": str(Path(folder) / "brokers.log"),
             **OPTIONS[broker],
         }
-        return run_groups(groups, options, test_seconds_max=TEST_SECONDS_MAX)
+        results: dict[str, Result] = {}
+        for group in groups:
+            own = options | shrink_options(broker, group[1])
+            results.update(run_groups([group], own, LIMITS))
+        return results
 
 
 SUITE = Suite("kafka-it launch", FOLDER, run_classes, is_launching=True)

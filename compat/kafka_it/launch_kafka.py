@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from compat.kafka_it.console import prepared
 from compat.kafka_it.launch_arguments import LaunchArguments, read_arguments, read_properties
 from tests.oracle.cache import built, content_key
 from tests.oracle.kafka_jars import KAFKA_VERSION, java_command, run_kafka_tool
@@ -103,6 +104,8 @@ def server_settings(node: LaunchArguments) -> dict[str, str]:
         "unstable.feature.versions.enable": "true",
     }
     settings.setdefault("unstable.api.versions.enable", "true")
+    # An older name of node.id: with another value Kafka refuses to start.
+    settings.pop("broker.id", None)
     if "broker" not in node.roles:
         settings.pop("broker.rack", None)
     return settings
@@ -135,13 +138,18 @@ def prepare_storage(node: LaunchArguments) -> None:
     write_properties(meta, read_properties(meta) | own)
 
 
+def test_jars(node: LaunchArguments) -> Path | None:
+    """Return the jars of Kafka's tests for a test with a principal builder of its own."""
+    return prepared() / "lib" / "*" if "principal.builder.class" in node.settings else None
+
+
 def main() -> None:
     """Become the broker."""
     node = read_arguments(sys.argv[1:], os.environ)
     prepare_storage(node)
     settings = node.data_dir / "server.properties"
     write_properties(settings, server_settings(node))
-    command = java_command("kafka.Kafka", [settings])
+    command = java_command("kafka.Kafka", [settings], appended_to_class_path=test_jars(node))
     os.execv(command[0], command)
 
 

@@ -10,10 +10,10 @@ a broker that runs already; topics and groups are removed before each test. A te
 import sys
 from collections.abc import Sequence
 
-from compat.kafka_it.console import FOLDER, run_groups, selectors
+from compat.kafka_it.console import FOLDER, TimeLimits, run_groups, selectors
 from compat.suite import Results, Suite, main
 
-TEST_SECONDS_MAX = 60
+LIMITS = TimeLimits(test_seconds_max=60)
 
 CLASSES = (
     "org.apache.kafka.clients.consumer.PlaintextConsumerSubscriptionTest",
@@ -53,7 +53,7 @@ PROPERTIES = {
 def run_classes(bootstrap: str, wanted: Sequence[str]) -> Results:
     """Run all classes, or the wanted ones, on the broker at this address."""
     options = {"external.bootstrap": bootstrap}
-    return run_groups(selectors(CLASSES, wanted), options, test_seconds_max=TEST_SECONDS_MAX)
+    return run_groups(selectors(CLASSES, wanted), options, LIMITS)
 
 
 SUITE = Suite("kafka-it", FOLDER, run_classes, PROPERTIES)

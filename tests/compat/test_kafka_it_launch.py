@@ -6,12 +6,34 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from compat.kafka_it.console import selectors
-from compat.kafka_it.launch import CLASSES, SUITE, write_script
+from compat.kafka_it.launch import (
+    CLASSES,
+    SHRUNK_CLASSES,
+    SUITE,
+    shrink_options,
+    write_script,
+)
 from compat.kafka_it.launch_arguments import LaunchArguments, read_arguments, read_properties
 from compat.kafka_it.launch_kafka import server_settings
-from compat.kafka_it.launch_penstock import unsupported
+from compat.kafka_it.launch_penstock import (
+    check_supported,
+    login_environment,
+    settings_environment,
+)
+from compat.kafka_it.penstock_listeners import (
+    PRINCIPALS,
+    Listener,
+    UnsupportedNodeError,
+    listeners_of,
+    listeners_text,
+)
 from compat.suite import read_names
+from penstock.core.settings.config import load_settings
+from penstock.security.sasl.password_file import parse_users, password_matches
+from penstock.security.secret import Secret
 
 PLAIN = {"EXTERNAL_CONTROLLER": "0@127.0.0.1:3", "EXTERNAL_LISTENER": "OUTSIDE"}
 AUTHORIZER = {"authorizer.class.name": "x"}
@@ -52,6 +74,12 @@ def test_a_separate_controller_has_one_listener_and_no_rack(tmp_path: Path) -> N
     assert "inter.broker.listener.name" not in settings
 
 
+def test_an_old_node_id_of_the_test_does_not_contradict_the_new_one(tmp_path: Path) -> None:
+    settings = server_settings(node(tmp_path, settings={"broker.id": "1000"}))
+    assert settings["node.id"] == "7"
+    assert "broker.id" not in settings
+
+
 def test_an_authorizer_gets_a_listener_for_super_users(tmp_path: Path) -> None:
     environment = {**PLAIN, "EXTERNAL_ADMIN_PORT": "9001"}
     assert (
@@ -79,14 +107,68 @@ def test_sasl_adds_users_and_keeps_the_authorizer_of_the_test(tmp_path: Path) ->
     assert "plain-user1" in settings["listener.name.outside.plain.sasl.jaas.config"]
 
 
-def test_penstock_serves_one_plaintext_broker_and_says_what_it_does_not(tmp_path: Path) -> None:
-    assert unsupported(node(tmp_path)) is None
-    refused = [
-        node(tmp_path, {**PLAIN, "EXTERNAL_SECURITY": "SASL_PLAINTEXT"}),
-        node(tmp_path, {**PLAIN, "EXTERNAL_ROLES": "controller"}),
-        node(tmp_path, settings=AUTHORIZER),
+def test_penstock_gets_the_listeners_and_principals_of_the_test(tmp_path: Path) -> None:
+    builder, principals = next(iter(PRINCIPALS.items()))
+    own = {
+        "listeners": "CLIENT://127.0.0.1:5,BROKER://127.0.0.1:6,CONTROLLER://127.0.0.1:7",
+        "listener.security.protocol.map": "CLIENT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "principal.builder.class": builder,
+    }
+    assert listeners_of(node(tmp_path, settings=own)) == [
+        Listener("CLIENT", "127.0.0.1", 5, "PLAINTEXT", principals["CLIENT"]),
+        Listener("BROKER", "127.0.0.1", 6, "PLAINTEXT", principals["BROKER"]),
     ]
-    assert all((unsupported(each) or "").startswith("error: ") for each in refused)
+
+
+def test_penstock_gets_a_listener_for_super_users_with_an_authorizer(tmp_path: Path) -> None:
+    environment = {**PLAIN, "EXTERNAL_ADMIN_PORT": "9001"}
+    ports = [each.port for each in listeners_of(node(tmp_path, environment, AUTHORIZER))]
+    assert ports == [9000, 9001]
+    assert [each.port for each in listeners_of(node(tmp_path, environment))] == [9000]
+
+
+def test_the_settings_file_of_penstock_has_the_listeners(tmp_path: Path) -> None:
+    environment = {**PLAIN, "EXTERNAL_SECURITY": "SASL_PLAINTEXT"}
+    with_login = node(tmp_path, environment)
+    open_listener = Listener("OPEN", "127.0.0.1", 6, "PLAINTEXT", 'Group:it\'s "x"')
+    text = listeners_text([*listeners_of(with_login), open_listener])
+    with_login.data_dir.mkdir()
+    variables = {**settings_environment(with_login), **login_environment(with_login)}
+    settings = load_settings(text, variables, {}).settings
+    found = [(each.name, each.port, each.mechanisms, each.principal) for each in settings.listeners]
+    assert found == [
+        ("OUTSIDE", 9000, ("PLAIN",), None),
+        ("OPEN", 6, (), open_listener.principal),
+    ]
+    assert settings.security.authorizer == "acl"
+    assert settings.security.super_users == "User:plain-admin"
+
+
+def test_penstock_gets_the_users_of_kafkas_test_kit(tmp_path: Path) -> None:
+    with_login = node(tmp_path, {**PLAIN, "EXTERNAL_SECURITY": "SASL_PLAINTEXT"})
+    with_login.data_dir.mkdir()
+    users_file = login_environment(with_login)["PENSTOCK_SECURITY__USERS_FILE"]
+    users = parse_users(Path(users_file).read_text())
+    assert set(users) == {"plain-admin", "plain-user1"}
+    assert password_matches(users["plain-user1"], Secret("plain-user1-secret"))
+    assert login_environment(node(tmp_path)) == {}
+
+
+def test_penstock_refuses_nodes_that_it_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedNodeError, match="without the broker role"):
+        check_supported(node(tmp_path, {**PLAIN, "EXTERNAL_ROLES": "controller"}))
+    with pytest.raises(UnsupportedNodeError, match="protocol SSL"):
+        listeners_of(node(tmp_path, {**PLAIN, "EXTERNAL_SECURITY": "SSL"}))
+    with pytest.raises(UnsupportedNodeError, match=r"Builder not known"):
+        listeners_of(node(tmp_path, settings={"principal.builder.class": "a.Builder"}))
+
+
+def test_only_penstock_runs_a_class_with_fewer_brokers() -> None:
+    assert set(CLASSES) >= SHRUNK_CLASSES
+    shrunk = next(iter(SHRUNK_CLASSES))
+    assert shrink_options("penstock", shrunk) == {"external.shrink": "true"}
+    assert shrink_options("kafka", shrunk) == {}
+    assert shrink_options("penstock", "kafka.api.AuthorizerIntegrationTest") == {}
 
 
 def test_the_script_runs_the_module_with_the_arguments_of_the_shim(tmp_path: Path) -> None:

@@ -3,16 +3,13 @@ package org.apache.kafka.common.test.junit;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.server.common.MetadataVersion;
 
-import java.io.File;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Comparator;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
-import java.util.stream.Stream;
 
 /**
  * The processes of one cluster in launch mode: ports, folders, settings, start and stop.
@@ -99,9 +96,7 @@ final class ClusterNodes {
         if (controller != null) {
             controller.kill();
         }
-        try (Stream<Path> files = Files.walk(folder)) {
-            files.sorted(Comparator.reverseOrder()).map(Path::toFile).forEach(File::delete);
-        }
+        ExternalProcess.deleteFolder(folder);
     }
 
     private static Map<String, String> environment(ClusterConfig config, Map<Integer, Integer> ports) {

@@ -109,6 +109,10 @@ public class ExternalHarness implements BeforeEachCallback, AfterEachCallback {
         brokers.clear();
         configs.clear();
         controller = null;
+        if (folder != null) {
+            ExternalProcess.deleteFolder(folder);
+            folder = null;
+        }
     }
 
     private Admin admin() {

@@ -7,11 +7,14 @@ import java.io.Writer;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Comparator;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
 
 /**
  * One external node, a broker, a controller or both, that the launch script turns into.
@@ -71,6 +74,13 @@ final class ExternalProcess {
             } catch (IOException error) {
                 // In use: try another.
             }
+        }
+    }
+
+    /** Delete a folder with its files, when the processes that use it have ended. */
+    static void deleteFolder(Path folder) throws IOException {
+        try (Stream<Path> files = Files.walk(folder)) {
+            files.sorted(Comparator.reverseOrder()).map(Path::toFile).forEach(File::delete);
         }
     }
 
