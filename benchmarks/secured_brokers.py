@@ -1,8 +1,8 @@
 """Apache Kafka and Penstock with TLS and SASL, for the comparison of their costs.
 
-Each has the listeners PLAINTEXT, SSL (with client certificates) and SASL_PLAINTEXT, the same
-certificates of ECDSA P-256, and one SCRAM user with the same number of iterations. A third broker
-is Penstock with an authorizer and rules for a hundred other users. It measures nothing.
+Each has the listeners PLAINTEXT, SSL (with client certificates), SASL_PLAINTEXT and SASL_SSL, the
+same certificates of ECDSA P-256, and one SCRAM user with the same number of iterations. A third
+broker is Penstock with an authorizer and rules for a hundred other users. It measures nothing.
 """
 
 import base64
@@ -39,6 +39,7 @@ from tests.oracle.running_broker import HOST, Recipe, RunningBroker, free_port
 from tests.oracle.secured_kafka import (
     PLAINTEXT,
     SASL_PLAINTEXT,
+    SASL_SSL,
     SCRAM_256,
     SSL,
     USER,
@@ -161,13 +162,14 @@ def _penstock(
 ) -> tuple[RunningBroker, dict[str, int]]:
     """Return a broker that is not started, and its ports."""
     folder.mkdir(parents=True)
-    ports = {name: free_port() for name in (PLAINTEXT, SSL, SASL_PLAINTEXT)}
+    ports = {name: free_port() for name in (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)}
     files = f'certificate = "{kafka.server.chain}", key = "{kafka.server.key}"'
     mutual = f'client_ca = "{kafka.ca}", client_auth = "required"'
     extra = {
         PLAINTEXT: "",
         SSL: f"tls = {{ {files}, {mutual} }}",
         SASL_PLAINTEXT: f'mechanisms = ["{SCRAM_256}"]',
+        SASL_SSL: f'mechanisms = ["{SCRAM_256}"]\ntls = {{ {files} }}',
     }
     listeners = "".join(
         f'[[listeners]]\nname = "{name}"\nport = {ports[name]}\nprotocol = "{name}"\n{text}\n'

@@ -51,6 +51,8 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.builder import BatchBuilder
 from penstock.records.record import Record
+from tests.oracle.running_broker import HOST
+from tests.oracle.secured_kafka import SASL_SSL
 
 GIGABYTE = 1e9
 BATCH_BYTES = 262_144
@@ -110,7 +112,10 @@ class Line:
         _, parts = self._client.send_request(request, version)
         self._socket.sendall(b"".join(parts))
         while (response := self._client.next_response()) is None:
-            self._client.receive_data(self._socket.recv(65_536))
+            data = self._socket.recv(65_536)
+            if not data:
+                raise ConnectionError("the broker closed the connection")
+            self._client.receive_data(data)
         return response.message
 
     def close(self) -> None:
@@ -284,9 +289,12 @@ def small_requests(broker: Secured, seconds: float) -> Figure:
 
 
 def idle_bytes(broker: Secured) -> float:
-    """Return the memory that the broker needs for one idle TLS connection."""
+    """Return the memory that the broker needs for one idle TLS connection, without a certificate.
+
+    The clients have not logged in; that takes ten seconds at most, and this less.
+    """
     process = psutil.Process(broker.pid)
-    address = broker.address(has_tls=True)
+    address = (HOST, broker.ports[SASL_SSL])
     warm = [Line(address, broker.context) for _ in range(50)]
     for line in warm:
         line.close()
