@@ -1,6 +1,7 @@
 """Writes the pages of docs/reference from the code; `--check` fails when one is stale.
 
-    settings.md         from the tree of settings, `penstock.core.settings.tree`
+    settings.md         from the tree of settings, `penstock.core.settings.tree`, and the keys of
+                        a listener, `penstock.core.settings.listener_declarations`
     topic-settings.md   from the tables of topic and group settings, `penstock.cluster`
     apis.md             from the table of handlers, `penstock.broker.handlers`
     commands.md         from the commands themselves, `penstock.cli`
@@ -12,8 +13,10 @@ Run from anywhere: `python tools/generate_reference.py [--check]`. Never edit th
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import click
+from pydantic.fields import FieldInfo
 
 from penstock.admin.metrics_page import exported_name
 from penstock.broker.handlers import HANDLERS
@@ -24,6 +27,9 @@ from penstock.cluster.configs.topic_configs import TOPIC_CONFIGS
 from penstock.core.limits import METRIC_FAMILY_ROWS_MAX, METRIC_LABEL_CHARACTERS_MAX
 from penstock.core.metrics import Collected
 from penstock.core.settings.config import SettingInfo, describe_sections, describe_settings
+from penstock.core.settings.listener_declarations import NamedListener, TlsFileSettings
+from penstock.core.settings.setting_names import extra_text
+from penstock.core.settings.settings_section import Section
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.headers import FLEXIBLE_SINCE
 from penstock.testing import Broker
@@ -49,7 +55,34 @@ the origin of a value. Everything is checked before a broker starts.
 
 A running broker watches its file. Settings that "change live" apply within two seconds; a file that
 changes any other setting is refused as a whole. Topics are declared in the same file, as
-`[[topics]]`: see [the guide](../guides/settings.md).
+`[[topics]]`: see [the guide](../guides/settings.md). Listeners with TLS and logins are declared as
+[`[[listeners]]`](#listeners).
+"""
+_LISTENERS_HEAD = """\
+## [[listeners]]
+
+Named listeners, each with its own address and protocol, at most 32. They replace `host`, `port`,
+`advertised_host` and `advertised_port` of `[listener]`; its limits apply to all listeners together.
+They are declared in the settings file only, not in the environment, and a change needs a restart.
+See [Secure a broker](../guides/security.md).
+
+```toml
+[[listeners]]
+name = "CLIENTS"
+host = "0.0.0.0"
+port = 9093
+advertised_host = "broker1.example"
+protocol = "SASL_SSL"
+mechanisms = ["SCRAM-SHA-512"]
+tls = { certificate = "/etc/penstock/server.crt", key = "/etc/penstock/server.key" }
+```
+
+A relative path of a file begins at the working directory of the broker. The broker reads changed
+files of `tls` again.
+"""
+_KEYS_COLUMNS = """\
+| key | type | default | in Kafka | meaning |
+| --- | --- | --- | --- | --- |
 """
 
 
@@ -60,7 +93,42 @@ def settings_page() -> str:
     for section, line in describe_sections().items():
         parts.append(f"## [{section}]\n\n{line}\n")
         parts.extend(_setting(info) for info in infos if info.key.startswith(f"{section}."))
+        if section == "listener":
+            parts += (_LISTENERS_HEAD, _keys(NamedListener))
+            parts += ("### tls of a listener\n", _keys(TlsFileSettings))
     return "\n".join(parts)
+
+
+def _keys(section: type[Section]) -> str:
+    """Return the table of the keys of a declared table."""
+    return _KEYS_COLUMNS + "".join(
+        f"| `{name}` | {_key_type(field)} | {_key_default(field)} | {_kafka(field)} "
+        f"| {field.description} |\n"
+        for name, field in section.model_fields.items()
+    )
+
+
+def _key_type(field: FieldInfo) -> str:
+    kind = next(one for one in get_args(field.annotation) or (field.annotation,))
+    if get_origin(field.annotation) is Literal:
+        return " or ".join(f"`{choice}`" for choice in get_args(field.annotation))
+    if get_origin(field.annotation) is tuple:
+        return "list of " + ", ".join(f"`{choice}`" for choice in get_args(kind))
+    if kind is TlsFileSettings:
+        return "table, see below"
+    unit = extra_text(field, "unit")
+    return {str: "text", int: "integer"}[kind] + (f", in {unit}" if unit else "")
+
+
+def _key_default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    return "none" if field.default == () else _value(field.default)
+
+
+def _kafka(field: FieldInfo) -> str:
+    name = extra_text(field, "kafka")
+    return f"`{name}`" if name else ""
 
 
 def _setting(info: SettingInfo) -> str:

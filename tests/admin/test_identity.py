@@ -15,7 +15,7 @@ def test_a_caller_without_a_proof_learns_how_to_give_one(path: str) -> None:
     found = ask("GET", path, check=FakeCheck(authorization=GOOD))
     assert found.status == 401
     assert found.headers["www-authenticate"].startswith("Basic realm=")
-    assert found.document["title"] == "Who are you"
+    assert found.document["title"] == "Authentication required"
     assert "Authorization" in found.document["remedy"]
 
 

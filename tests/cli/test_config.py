@@ -283,3 +283,41 @@ def test_plan_compares_texts_and_names_what_it_did_not_compare(
         assert {"flush.mode", "disk.free_bytes_min"} <= set(found["not_compared"])
         found = planned("[node]\ndata_dir = './penstock-data/'\n")
         assert found["problems"] == []
+
+
+LISTENERS = """
+[[listeners]]
+name = "CLIENTS"
+port = 9093
+protocol = "SASL_SSL"
+mechanisms = ["SCRAM-SHA-512"]
+tls = { certificate = "server.crt", key = "server.key" }
+
+[[listeners]]
+name = "INSIDE"
+host = "127.0.0.2"
+port = 9092
+protocol = "PLAINTEXT"
+"""
+
+
+@pytest.mark.parametrize("everything", [(), ("--all",)])
+def test_listeners_survive_being_shown_as_a_file(
+    penstock: Penstock, tmp_path: Path, everything: tuple[str, ...]
+) -> None:
+    given = tmp_path / "given.toml"
+    given.write_text(LISTENERS)
+    outcome = penstock("config", "show", "--config", str(given), "--toml", *everything)
+    shown = load_settings(outcome.output, {}, {}).settings
+    assert shown.listeners == load_settings(LISTENERS, {}, {}).settings.listeners
+
+
+def test_listeners_are_shown(penstock: Penstock, tmp_path: Path) -> None:
+    given = tmp_path / "given.toml"
+    given.write_text(LISTENERS)
+    for command in (("show", "--config", str(given)), ("check", str(given))):
+        output = penstock("config", *command).output
+        assert "CLIENTS" in output
+        assert "SASL_SSL" in output
+    document = json.loads(penstock("config", "show", "--config", str(given), "--json").output)
+    assert [one["name"] for one in document["listeners"]] == ["CLIENTS", "INSIDE"]

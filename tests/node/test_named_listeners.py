@@ -113,7 +113,7 @@ def test_wrong_listeners_are_refused_with_a_remedy(change: tuple[str, str], says
 
 
 def test_listeners_are_an_array_of_tables() -> None:
-    with pytest.raises(ConfigError, match="listeners = 'a'"):
+    with pytest.raises(ConfigError, match=r"\[\[listeners\]\]"):
         load_settings("listeners = 'a'", {}, {})
 
 

@@ -247,7 +247,9 @@ def unidentified(challenge: str | None) -> Response:
     remedy = "Send the credentials of a user in the header Authorization."
     if challenge is None:
         remedy = "Connect with a client certificate that the broker trusts."
-    refusal = refused(401, "Who are you", "The identity of the caller is not proven.", remedy)
+    refusal = refused(
+        401, "Authentication required", "The identity of the caller is not proven.", remedy
+    )
     return _problem(refusal, {} if challenge is None else {"www-authenticate": challenge})
 
 

@@ -45,6 +45,10 @@ INTERRUPTED: Final = 130
 _UNKNOWN_TOPIC_STEP: Final = (
     "`penstock topic list` shows the topics; `penstock topic create NAME` creates one."
 )
+_DENIED_STEP: Final = (
+    "No access rule allows this to your user. An administrator can allow it with `penstock acl "
+    "add`; the broker's audit log names the principal and the operation."
+)
 _ANSWER_STEPS: Final[dict[str, str]] = {
     "UNKNOWN_TOPIC_OR_PARTITION": _UNKNOWN_TOPIC_STEP,
     "TOPIC_ALREADY_EXISTS": (
@@ -54,6 +58,11 @@ _ANSWER_STEPS: Final[dict[str, str]] = {
         "Use letters, digits, '.', '_' and '-', at most 249 of them, and not '.' or '..' alone."
     ),
     "INVALID_REPLICATION_FACTOR": "Leave --replication-factor out for the cluster's default.",
+    "TOPIC_AUTHORIZATION_FAILED": _DENIED_STEP,
+    "GROUP_AUTHORIZATION_FAILED": _DENIED_STEP,
+    "CLUSTER_AUTHORIZATION_FAILED": _DENIED_STEP,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": _DENIED_STEP,
+    "SECURITY_DISABLED": 'Set security.authorizer = "acl" and restart the broker.',
 }
 """By error name: importing the table of codes would take longer than printing the help."""
 

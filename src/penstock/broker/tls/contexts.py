@@ -186,7 +186,8 @@ def _private_key(files: TlsFiles, text: Secret) -> Secret:
         )
     if keys[0].is_encrypted and files.key_password is None:
         raise ConfigError(
-            f"the private key in {_shown(files.key)} is encrypted.", hint="Set tls.key_password."
+            f"the private key in {_shown(files.key)} is encrypted.",
+            hint="Set tls.key_password_file.",
         )
     return keys[0].text()
 
@@ -213,7 +214,7 @@ def _unusable_pair(files: TlsFiles, error: ssl.SSLError | ValueError) -> ConfigE
         return ConfigError(
             f"the private key in {_shown(files.key)} cannot be opened: the password is wrong, or "
             "the key is damaged.",
-            hint="Check tls.key_password.",
+            hint="Check the file of tls.key_password_file.",
         )
     return ConfigError(
         f"the private key in {_shown(files.key)} or the certificate in "

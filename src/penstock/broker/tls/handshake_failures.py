@@ -124,7 +124,7 @@ class HandshakeFailures:
             return
         logger.warning(
             "listener %s: closing the connection from %s: %s%s. Further failures of this address "
-            "are not logged for %d s; see tls_handshakes_failed_total",
+            "are not logged for %d s; see penstock_tls_handshakes_failed_total",
             self._name,
             address,
             MEANINGS[reason],

@@ -46,7 +46,7 @@ ALLOW_EVERYONE: Final = "allow.everyone.if.no.acl.found"
     "--host",
     default="",
     metavar="ADDRESS",
-    help="Address of the client; without it, only rules for each address count.",
+    help="Address of the client; without it, only rules for any address count.",
 )
 @resource_options
 @bootstrap_option
@@ -61,7 +61,7 @@ def check(
     as_json: bool,
     **words: object,
 ) -> int:
-    """Say whether the rules allow it, and which rule decides.
+    """Check whether the rules allow an operation, and print the rule that decides.
 
     The exit code is 0 if it is allowed and 1 if it is denied.
     """

@@ -51,8 +51,8 @@ from penstock.security.acls.values import (
 def acl() -> None:
     """Create, list, delete and check access rules (ACLs).
 
-    A rule allows or denies a principal an operation on a resource. What no rule allows is denied,
-    and a rule that denies wins.
+    A rule allows or denies a principal an operation on a resource. A request that no rule allows
+    is denied, and a rule that denies wins.
     """
 
 
@@ -203,7 +203,7 @@ def _check_selection(wanted: RuleWords, permission: str | None, *, is_all: bool)
 @click.option(
     "--role",
     type=click.Choice([role.value for role in Role]),
-    help="Rules to look at everything, to run the cluster, or for everything.",
+    help="Rules to describe everything, to run the cluster, or to do everything.",
 )
 @click.option(
     "--principal",
@@ -235,7 +235,7 @@ def import_(
         rules = _file_rules(file)
     else:
         if not principals:
-            raise click.UsageError("Missing option --principal: whose role is it?")
+            raise click.UsageError("Missing option --principal: a role needs one.")
         named = [str(parsed_principal(text, "--principal")) for text in principals]
         rules = [rule for one in named for rule in role_rules(Role(role), one)]
     with open_cluster(bootstrap, timeout_seconds) as cluster:

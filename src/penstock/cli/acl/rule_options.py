@@ -115,12 +115,12 @@ def rule_options(command: Command) -> Command:
         "hosts",
         multiple=True,
         metavar="ADDRESS",
-        help="Address of the client; without it, each one.",
+        help="Address of the client; without it, any address.",
     )(command)
     command = click.option(
         "--pattern",
         type=click.Choice(list(_PATTERNS)),
-        help="Take names as they are, as literal names or as prefixes.",
+        help="Read all names as literal names, or as prefixes; a final * has no meaning then.",
     )(command)
     command = resource_options(command)
     command = click.option(
@@ -131,7 +131,11 @@ def rule_options(command: Command) -> Command:
         help="Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, ..., or All.",
     )(command)
     return click.option(
-        "--principal", "principals", multiple=True, metavar="TYPE:NAME", help="Such as User:alice."
+        "--principal",
+        "principals",
+        multiple=True,
+        metavar="TYPE:NAME",
+        help="User of the rule, such as User:alice; 'User:*' is every user.",
     )(command)
 
 
@@ -154,7 +158,7 @@ def resource_options(command: Command) -> Command:
             multiple=True,
             metavar="NAME",
             shell_complete=complete,
-            help=f"A {what}; NAME* is a prefix, '*' each one.",
+            help=f"A {what}; NAME* is a prefix, '*' is every {what}.",
         )(command)
     return command
 

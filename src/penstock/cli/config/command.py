@@ -10,6 +10,8 @@ import click
 from penstock.cli import exits
 from penstock.cli.config.text import (
     explained,
+    listener_document,
+    print_listeners,
     print_one,
     print_topics,
     print_values,
@@ -71,9 +73,13 @@ def check(context: click.Context, file: str, as_json: bool) -> None:
     rows, topics = _given(loaded), [topic_document(topic) for topic in loaded.topics]
     if as_json:
         document = {"file": file, "valid": True, "problems": [], "settings": rows}
-        print_json({**document, "topics": topics, "notes": list(loaded.notes)})
+        listeners = [listener_document(listener) for listener in loaded.settings.listeners]
+        print_json(
+            {**document, "topics": topics, "listeners": listeners, "notes": list(loaded.notes)}
+        )
         return
     print_values(rows)
+    print_listeners(listener_document(listener) for listener in loaded.settings.listeners)
     print_topics(topics)
     for line in loaded.notes:
         note(line)
@@ -99,14 +105,17 @@ def show(file: str | None, everything: bool, as_toml: bool, as_json: bool) -> No
     loaded = load(file, {})
     rows = _all(loaded) if everything else _given(loaded)
     topics = [topic_document(topic) for topic in loaded.topics]
+    listeners = [listener_document(listener) for listener in loaded.settings.listeners]
     if as_json:
-        print_json({"settings": rows, "topics": topics, "notes": list(loaded.notes)})
+        document = {"settings": rows, "topics": topics, "listeners": listeners}
+        print_json({**document, "notes": list(loaded.notes)})
     elif as_toml:
-        click.echo(toml_lines(rows, topics))
+        click.echo(toml_lines(rows, topics, listeners))
     else:
         print_values(rows)
+        print_listeners(listeners)
         print_topics(topics)
-        if not rows and not topics:
+        if not (rows or topics or listeners):
             click.echo("Every setting has its default; --all lists them.")
 
 

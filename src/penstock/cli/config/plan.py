@@ -17,6 +17,7 @@ from penstock.cli.text.settings_text import setting_documents
 from penstock.client.cluster import Cluster
 from penstock.cluster.declared_topics import ExistingTopic, plan_lines, plan_topics
 from penstock.core.settings.config import DEFAULT_SOURCE, Loaded, SettingInfo, describe_settings
+from penstock.core.settings.listener_declarations import SECTION as LISTENERS
 from penstock.core.settings.topic_declarations import TopicDeclaration
 
 _NO_ID: Final = UUID(int=0)
@@ -72,6 +73,7 @@ def make_plan(loaded: Loaded, bootstrap: str, timeout_seconds: float) -> Plan:
             not_compared += [info.key] if is_given else []
         elif is_given or info.key not in _PATHS:
             steps += _setting_steps(info, wanted, found, problems)
+    not_compared += [LISTENERS] if loaded.settings.listeners else []
     topics = plan_topics(loaded.topics, existing, {})
     return Plan([*steps, *plan_lines(topics)], [*problems, *topics.problems], not_compared)
 

@@ -5,13 +5,15 @@ no file and connects to no broker.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import click
 
 from penstock.cli.output import print_table
 from penstock.core.settings.config import Loaded, SettingInfo
+from penstock.core.settings.contradictions import ADDRESS_KEYS
+from penstock.core.settings.listener_declarations import NamedListener
 from penstock.core.settings.topic_declarations import TopicDeclaration
 
 _SOURCES: Final[Mapping[str, str]] = {
@@ -107,12 +109,34 @@ def shown(value: object) -> object:
     return "unset" if value is None else value
 
 
-def toml_lines(rows: Iterable[Mapping[str, object]], topics: Iterable[Mapping[str, object]]) -> str:
-    """Return these settings and topics as a TOML file, without unset values."""
+def listener_document(listener: NamedListener) -> dict[str, object]:
+    """Return a declared listener, without the keys that have their default."""
+    document = listener.model_dump(exclude_defaults=True, mode="json")
+    return {**document, "protocol": listener.protocol}
+
+
+def print_listeners(listeners: Iterable[Mapping[str, object]]) -> None:
+    """Print a table of declared listeners; print nothing if there are none."""
+    rows: list[list[object]] = []
+    for one in listeners:
+        address = f"{one.get('host', '127.0.0.1')}:{one['port']}"
+        mechanisms = one.get("mechanisms", [])
+        assert isinstance(mechanisms, list)
+        rows.append([one["name"], one["protocol"], address, ", ".join(mechanisms) or None])
+    if rows:
+        print_table(["listener", "protocol", "address", "mechanisms"], rows)
+
+
+def toml_lines(
+    rows: Iterable[Mapping[str, object]],
+    topics: Iterable[Mapping[str, object]],
+    listeners: Sequence[Mapping[str, object]] = (),
+) -> str:
+    """Return settings, topics and listeners as a TOML file, without unset values."""
     lines: list[str] = []
     section = ""
     for row in rows:
-        if row["value"] is None:
+        if row["value"] is None or (listeners and row["key"] in ADDRESS_KEYS):
             continue
         table, _, name = str(row["key"]).partition(".")
         if table != section:
@@ -129,9 +153,14 @@ def toml_lines(rows: Iterable[Mapping[str, object]], topics: Iterable[Mapping[st
         if settings:
             inner = ", ".join(f"{_toml(name)} = {_toml(text)}" for name, text in settings.items())
             lines.append(f"settings = {{ {inner} }}")
+    for listener in listeners:
+        lines += ["", "[[listeners]]"] if lines else ["[[listeners]]"]
+        lines += (f"{name} = {_toml(value)}" for name, value in listener.items())
     return "\n".join(lines)
 
 
 def _toml(value: object) -> str:
-    """Return a value as TOML: its strings, numbers and booleans are written as in JSON."""
+    """Return a value as TOML: strings, numbers, booleans and lists are written as in JSON."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)

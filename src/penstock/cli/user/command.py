@@ -84,7 +84,7 @@ def iterations_option(command: Command) -> Command:
         type=WholeNumber(min=ITERATIONS_MIN, max=ITERATIONS_MAX),
         default=ITERATIONS_DEFAULT,
         show_default=True,
-        help="Cost of guessing a password; each login of the client takes as long.",
+        help="Iterations of the password's hash; more make guesses and logins slower.",
     )(command)
 
 

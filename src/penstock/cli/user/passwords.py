@@ -46,7 +46,7 @@ def read_password(user: str, *, from_stdin: bool, file: str | None) -> Secret:
     if not _is_terminal():
         raise WrongUsageError(
             "nothing was changed: the command cannot ask for a password without a terminal.",
-            hint="Give --password-stdin or --password-file FILE.",
+            hint="Add --password-stdin or --password-file FILE.",
         )
     text = click.prompt(
         f"Password of {user}", hide_input=True, confirmation_prompt=True, err=True, type=str
@@ -69,15 +69,15 @@ def _checked(data: bytes, source: str) -> Secret:
     line, _, rest = data.partition(b"\n")
     line = line.removesuffix(b"\r")
     if rest:
-        raise ConfigError(f"the password of {source} has more than one line.")
+        raise ConfigError(f"the password from {source} has more than one line.")
     if not line:
-        raise ConfigError(f"the password of {source} is empty.")
+        raise ConfigError(f"the password from {source} is empty.")
     if len(line) > PASSWORD_BYTES_MAX:
-        raise ConfigError(f"the password of {source} has more than {PASSWORD_BYTES_MAX} bytes.")
+        raise ConfigError(f"the password from {source} has more than {PASSWORD_BYTES_MAX} bytes.")
     try:
         return Secret(line.decode())
     except UnicodeDecodeError:
-        raise ConfigError(f"the password of {source} is not UTF-8.") from None
+        raise ConfigError(f"the password from {source} is not UTF-8.") from None
 
 
 def _is_terminal() -> bool:

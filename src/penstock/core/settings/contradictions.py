@@ -14,7 +14,7 @@ _DEFAULT_SOURCE: Final = "default"
 _WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (compared only)
 _ADMIN_MECHANISMS: Final = {"basic": "PLAIN", "bearer": "OAUTHBEARER"}
 """By `admin.auth`: the mechanism whose credentials callers send."""
-_ADDRESS_KEYS: Final = (
+ADDRESS_KEYS: Final = (
     "listener.host",
     "listener.port",
     "listener.advertised_host",
@@ -53,7 +53,7 @@ def is_loopback(host: str) -> bool:
 def _two_addresses(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:
     if not settings.listeners:
         return
-    for key in _ADDRESS_KEYS:
+    for key in ADDRESS_KEYS:
         source = sources.get(key, _DEFAULT_SOURCE)
         if source != _DEFAULT_SOURCE:
             yield (
@@ -83,11 +83,14 @@ def _unreachable(
 def _insecure(listener: NamedListener, settings: Settings) -> Iterator[str]:
     if listener.has_tls or is_loopback(listener.host) or settings.security.allow_insecure:
         return
+    if settings.listeners:
+        subject = f"the listener {listener.name} with {listener.protocol} on {listener.host!r}"
+    else:
+        subject = f"listener.host = {listener.host!r}"
     yield (
-        f"the listener {listener.name} with {listener.protocol} on {listener.host} is open to "
-        "other machines without TLS: they can read and change everything that it carries. Give "
-        f'it a certificate in [[{SECTION}]] with protocol = "SSL" or "SASL_SSL", or accept the '
-        "risk with security.allow_insecure = true."
+        f"{subject} is open to other machines without TLS: they can read and change all data on "
+        f'its way. Declare a listener in [[{SECTION}]] with protocol = "SSL" or "SASL_SSL" and a '
+        "certificate, or accept the risk with security.allow_insecure = true."
     )
 
 
@@ -123,18 +126,18 @@ def _unverified(mechanism: str, owner: str, settings: Settings) -> Iterator[str]
             yield f"{owner} needs ldap.url. Set it."
         if ldap.user_dn_template is None and ldap.search_base is None:
             yield (
-                "the directory has neither ldap.user_dn_template nor ldap.search_base: set one of "
-                "them, so that the entries of users can be found."
+                "the directory has neither ldap.user_dn_template nor ldap.search_base. Set one of "
+                "them, so that the broker finds the entries of users."
             )
 
 
 def _users(settings: Settings) -> Iterator[str]:
     for text in super_users(settings):
         kind, colon, name = text.partition(":")
-        if not (kind and colon and name):
+        if not (kind and colon and name) or ",User:" in name:
             yield (
-                f"security.super_users has {text!r}, which is not a principal. Write kind and "
-                "name, separated by semicolons: User:admin;User:ops"
+                f"security.super_users has {text!r}, which is not a principal. Write User: and the "
+                "name, and semicolons between several: User:admin;User:ops"
             )
     ldap = settings.ldap
     if ldap.url is None or settings.security.plain_verifier != "ldap":
@@ -148,9 +151,11 @@ def _admin(settings: Settings) -> Iterator[str]:
     if not admin.enabled:
         return
     if (admin.certificate is None) != (admin.key is None):
-        yield "admin.certificate and admin.key belong together: set both, or none of them."
+        yield "admin.certificate and admin.key belong together. Set both, or none of them."
     if admin.auth == "mtls" and (admin.certificate is None or admin.client_ca is None):
-        yield 'admin.auth = "mtls" needs admin.certificate, admin.key and admin.client_ca.'
+        yield (
+            'admin.auth = "mtls" needs admin.certificate, admin.key and admin.client_ca. Set them.'
+        )
     if is_loopback(admin.host) or settings.security.allow_insecure:
         return
     if admin.auth == "none":

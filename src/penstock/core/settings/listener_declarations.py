@@ -35,38 +35,161 @@ Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 class TlsFileSettings(Section):
     """The files of a listener with TLS."""
 
-    certificate: Annotated[str, Field(min_length=1)]
-    """Certificate of the broker, then the certificates of the authorities that sign it, in PEM."""
-    key: Annotated[str, Field(min_length=1)]
-    """Private key of the certificate, in PEM."""
-    key_password_file: Annotated[str | None, Field(min_length=1)] = None
-    """File with the password of an encrypted key."""
-    client_ca: Annotated[str | None, Field(min_length=1)] = None
-    """Certificate authorities of clients, in PEM."""
-    client_auth: Literal["none", "requested", "required"] = "none"
-    principal_mapping_rules: Annotated[str, Field(min_length=1, max_length=4_096)] = "DEFAULT"
-    """Kafka's `ssl.principal.mapping.rules`."""
-    principal_source: Literal["DN", "SAN:URI", "SAN:DNS"] = "DN"
-    """The name that the rules map: the subject, or an alternative name."""
+    certificate: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="File in PEM with the certificate of the broker, then the certificates of "
+            "the authorities between it and the root.",
+            json_schema_extra={"kafka": "ssl.keystore.certificate.chain"},
+        ),
+    ]
+    key: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="File in PEM with the private key of the certificate.",
+            json_schema_extra={"kafka": "ssl.keystore.key"},
+        ),
+    ]
+    key_password_file: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="File with the password of an encrypted key.",
+            json_schema_extra={"kafka": "ssl.key.password"},
+        ),
+    ] = None
+    client_ca: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="File in PEM with the certificate authorities of clients; set it together "
+            "with `client_auth`.",
+            json_schema_extra={"kafka": "ssl.truststore.certificates"},
+        ),
+    ] = None
+    client_auth: Annotated[
+        Literal["none", "requested", "required"],
+        Field(
+            description="Whether clients send a certificate. `required`: a client without one is "
+            "refused. `requested`: a client without one is `User:ANONYMOUS`.",
+            json_schema_extra={"kafka": "ssl.client.auth"},
+        ),
+    ] = "none"
+    principal_mapping_rules: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=4_096,
+            description="Rules that create the name of the principal from the name in the "
+            "certificate, with Kafka's syntax; the first rule that matches applies.",
+            json_schema_extra={"kafka": "ssl.principal.mapping.rules"},
+        ),
+    ] = "DEFAULT"
+    principal_source: Annotated[
+        Literal["DN", "SAN:URI", "SAN:DNS"],
+        Field(
+            description="The name in the certificate that the rules map. `DN`: the subject. "
+            "`SAN:URI`, `SAN:DNS`: the alternative name of this type.",
+        ),
+    ] = "DN"
 
 
 class NamedListener(Section):
     """One listener of a settings file."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Z0-9_.\-]{1,64}$")]
-    host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535)]
-    advertised_host: Annotated[str | None, Field(min_length=1)] = None
-    advertised_port: Annotated[int | None, Field(ge=1, le=65_535)] = None
-    protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
-    mechanisms: tuple[Mechanism, ...] = ()
-    tls: TlsFileSettings | None = None
-    connections_max: Annotated[int | None, Field(ge=1)] = None
-    """Connections of this listener at one time, besides the bound of the broker."""
-    reauthentication_ms_max: Annotated[int | None, Field(ge=0, le=2**53)] = None
-    """As `security.reauthentication_ms_max`, for this listener."""
-    principal: Annotated[str | None, Field(pattern=r"^[A-Za-z]+:.+$", max_length=255)] = None
-    """The fixed identity of its clients, for tests."""
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Z0-9_.\-]{1,64}$",
+            description="Name of the listener in logs and metrics: capital letters, digits, `_`, "
+            "`.` and `-`, at most 64 characters.",
+            json_schema_extra={"kafka": "listeners"},
+        ),
+    ]
+    host: Annotated[
+        str,
+        Field(
+            description="Address to listen on. `0.0.0.0` is each address, and then "
+            "`advertised_host` is needed.",
+            json_schema_extra={"kafka": "listeners"},
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=65_535,
+            description="Port to listen on; 0 selects a free one.",
+            json_schema_extra={"kafka": "listeners"},
+        ),
+    ]
+    advertised_host: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Name or address that clients connect to; unset: `host`. With TLS the "
+            "certificate must contain it.",
+            json_schema_extra={"kafka": "advertised.listeners"},
+        ),
+    ] = None
+    advertised_port: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=65_535,
+            description="Port that clients connect to; unset: the port of the listener.",
+            json_schema_extra={"kafka": "advertised.listeners"},
+        ),
+    ] = None
+    protocol: Annotated[
+        Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"],
+        Field(
+            description="`PLAINTEXT`: no TLS, no login. `SSL`: TLS. `SASL_SSL`: TLS and a login. "
+            "`SASL_PLAINTEXT`: a login without TLS.",
+            json_schema_extra={"kafka": "listener.security.protocol.map"},
+        ),
+    ]
+    mechanisms: Annotated[
+        tuple[Mechanism, ...],
+        Field(
+            description="Mechanisms that clients may log in with; required with SASL, and only "
+            "allowed there.",
+            json_schema_extra={"kafka": "sasl.enabled.mechanisms"},
+        ),
+    ] = ()
+    tls: Annotated[
+        TlsFileSettings | None,
+        Field(description="Files of TLS; required with `SSL` and `SASL_SSL`, and only there."),
+    ] = None
+    connections_max: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Connections of this listener at one time, besides the limits of "
+            "`[listener]`.",
+            json_schema_extra={"unit": "connections", "kafka": "max.connections"},
+        ),
+    ] = None
+    reauthentication_ms_max: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=2**53,
+            description="As `security.reauthentication_ms_max`, for this listener; unset: that.",
+            json_schema_extra={"unit": "milliseconds", "kafka": "connections.max.reauth.ms"},
+        ),
+    ] = None
+    principal: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[A-Za-z]+:.+$",
+            max_length=255,
+            description="Fixed identity of all clients, such as `User:test`; for tests, with "
+            "`PLAINTEXT` on a loopback address or with `storage` `memory`.",
+        ),
+    ] = None
 
     @property
     def has_tls(self) -> bool:
@@ -80,6 +203,13 @@ class NamedListener(Section):
 
 
 _KEYS: Final = tuple(NamedListener.model_fields)
+_FORMS: Final = {
+    "name": "write capital letters, digits, '_', '.' and '-', at most 64 characters",
+    "principal": "write kind, colon and name: User:test",
+    "mechanisms": 'write a list: ["SCRAM-SHA-512"]',
+    "tls": 'write a table: { certificate = "server.crt", key = "server.key" }',
+}
+"""The form of values whose validation messages name patterns and Python's types."""
 
 
 def read_listeners(
@@ -130,7 +260,10 @@ class _Entry:
     def read(self, entry: object, problems: list[str]) -> NamedListener | None:
         """Return the listener, or None with a problem."""
         if not isinstance(entry, dict):
-            problems.append(f"{self.where()}: a listener is a table, not {entry!r}.")
+            problems.append(
+                f"{self.where()}: a listener is a table, not {entry!r}. Write [[{SECTION}]], then "
+                "name, port and protocol, each on a line."
+            )
             return None
         values: dict[str, Any] = dict(entry)
         if isinstance(values.get("mechanisms"), list):
@@ -145,7 +278,8 @@ class _Entry:
         return None if found else listener
 
     def _problem(self, error: Mapping[str, Any]) -> str:
-        location = [str(part) for part in error["loc"]]
+        # An index into `mechanisms` is left out: the value is in the message.
+        location = [part for part in error["loc"] if isinstance(part, str)]
         key = ".".join(location)
         where = self.where(location[0])
         if error["type"] == "extra_forbidden":
@@ -153,7 +287,9 @@ class _Entry:
             return f"{where}: {key!r} is nothing that a listener has. There are {known}."
         if error["type"] == "missing":
             return f"{where}: the listener has no {key}. Add it."
-        reason = error["msg"][:1].lower() + error["msg"][1:]
+        is_element = len(location) < len(error["loc"])
+        form = None if is_element else _FORMS.get(key)
+        reason = form or error["msg"][:1].lower() + error["msg"][1:]
         return f"{where}: {key} = {error['input']!r}: {reason}."
 
     def _disagreements(self, listener: NamedListener) -> Iterator[str]:
@@ -169,10 +305,17 @@ class _Entry:
                 f"{protocol}, which does not use it. Set protocol to SSL or SASL_SSL."
             )
         tls = listener.tls
-        if tls is not None and (tls.client_auth == "none") != (tls.client_ca is None):
+        if tls is not None and tls.client_auth == "none" and tls.client_ca is not None:
             yield (
-                f"{self.where('tls')}: client_auth and client_ca belong together: the listener "
-                f"{name} has client_auth = {tls.client_auth!r} and client_ca = {tls.client_ca!r}."
+                f"{self.where('tls')}: the listener {name} has client_ca, but its client_auth is "
+                '"none": clients send no certificate. Set client_auth to "required" or '
+                '"requested", or remove client_ca.'
+            )
+        if tls is not None and tls.client_auth != "none" and tls.client_ca is None:
+            yield (
+                f'{self.where("tls")}: the listener {name} has client_auth = "{tls.client_auth}" '
+                "and no client_ca. Set client_ca to the file of the authorities that sign the "
+                "certificates of clients."
             )
         if listener.has_sasl and not listener.mechanisms:
             yield (
@@ -187,5 +330,5 @@ class _Entry:
         if listener.principal is not None and protocol != PLAINTEXT:
             yield (
                 f"{self.where('principal')}: a fixed principal is for PLAINTEXT listeners of "
-                f"tests; the listener {name} has {protocol}."
+                f"tests; the listener {name} has {protocol}. Remove it."
             )

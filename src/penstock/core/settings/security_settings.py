@@ -15,13 +15,13 @@ TEXT_MAX = 4_096
 
 
 class SecuritySettings(Section):
-    """Who may do what."""
+    """Access rules and logins, for all listeners."""
 
     authorizer: Annotated[
         Literal["none", "acl"],
         Field(
-            description="`acl`: access rules decide, and what no rule allows is denied. `none`: "
-            "each client may do everything.",
+            description="`acl`: access rules decide, and a request that no rule allows is denied; "
+            "it needs a super user or a rule. `none`: each client may do everything.",
         ),
     ] = "none"
     super_users: Annotated[
@@ -59,15 +59,17 @@ class SecuritySettings(Section):
     plain_verifier: Annotated[
         Literal["scram", "file", "ldap"],
         Field(
-            description="What verifies a password of the mechanism PLAIN: the SCRAM users of this "
-            "cluster, `users_file`, or the directory of `[ldap]`."
+            description="Source that verifies passwords of the mechanism PLAIN and of `admin.auth` "
+            "`basic`. `scram`: the users of this cluster (`penstock user`). `file`: `users_file`. "
+            "`ldap`: the directory of `[ldap]`."
         ),
     ] = "scram"
     users_file: Annotated[
         str | None,
         Field(
             min_length=1,
-            description="File of users and hashed passwords, for `plain_verifier` `file`.",
+            description="File of users and hashed passwords, for `plain_verifier` `file`. "
+            "`penstock user hash` prints its lines; it is read again when it changes.",
         ),
     ] = None
     bootstrap_admin_file: Annotated[
@@ -83,8 +85,9 @@ class SecuritySettings(Section):
         Field(
             ge=0,
             le=2**53,
-            description="A session with SASL ends after this long unless its client authenticates "
-            "again; 0: only with its token.",
+            description="Longest session with SASL: a client that does not authenticate again on "
+            "its connection within this time is disconnected. 0: only the expiry of a token ends "
+            "a session.",
             json_schema_extra={"unit": "milliseconds", "kafka": "connections.max.reauth.ms"},
         ),
     ] = 0
@@ -93,7 +96,7 @@ class SecuritySettings(Section):
         Field(
             ge=0,
             le=60_000,
-            description="A failed login is answered after this long.",
+            description="Delay of the answer to a failed login.",
             json_schema_extra={
                 "unit": "milliseconds",
                 "kafka": "connection.failed.authentication.delay.ms",
@@ -103,15 +106,15 @@ class SecuritySettings(Section):
 
 
 class TlsSettings(Section):
-    """How much work new TLS connections may cause."""
+    """Limits of TLS handshakes. Certificates are in `[[listeners]]` and `[admin]`."""
 
     handshakes_max: Annotated[
         int,
         Field(
             ge=1,
             le=100_000,
-            description="Unfinished handshakes of one listener at one time; above, the oldest of "
-            "the address with the most is ended.",
+            description="Unfinished handshakes of one listener at one time. Above, the broker "
+            "ends the oldest one of the address that has the most.",
             json_schema_extra={"unit": "handshakes"},
         ),
     ] = 256
@@ -137,14 +140,15 @@ class TlsSettings(Section):
 
 
 class OidcSettings(Section):
-    """The provider whose tokens the mechanism OAUTHBEARER accepts."""
+    """Identity provider for the mechanism OAUTHBEARER and for `admin.auth` `bearer`."""
 
     issuer: Annotated[
         str | None,
         Field(
             min_length=1,
             max_length=TEXT_MAX,
-            description="The claim `iss` of accepted tokens, byte for byte.",
+            description="Issuer of accepted tokens: their claim `iss`, byte for byte. Required for "
+            "tokens, with `audience` and `jwks`.",
             json_schema_extra={"kafka": "sasl.oauthbearer.expected.issuer"},
         ),
     ] = None
@@ -153,7 +157,7 @@ class OidcSettings(Section):
         Field(
             min_length=1,
             max_length=TEXT_MAX,
-            description="A value that the claim `aud` of accepted tokens contains.",
+            description="Audience of accepted tokens: a value of their claim `aud`.",
             json_schema_extra={"kafka": "sasl.oauthbearer.expected.audience"},
         ),
     ] = None
@@ -162,7 +166,8 @@ class OidcSettings(Section):
         Field(
             min_length=1,
             max_length=TEXT_MAX,
-            description="The provider's keys: an https address, or the path of a file.",
+            description="Keys of the provider (its `jwks_uri`): an https address, or the path of a "
+            "file.",
             json_schema_extra={"kafka": "sasl.oauthbearer.jwks.endpoint.url"},
         ),
     ] = None
@@ -178,7 +183,7 @@ class OidcSettings(Section):
         Field(
             min_length=1,
             max_length=255,
-            description="The claim that names the user.",
+            description="Claim of a token whose value is the name of the user.",
             json_schema_extra={"kafka": "sasl.oauthbearer.sub.claim.name"},
         ),
     ] = "sub"
@@ -197,11 +202,16 @@ class OidcSettings(Section):
 
 
 class LdapSettings(Section):
-    """The directory that verifies passwords, for `security.plain_verifier` `ldap`."""
+    """LDAP directory that verifies passwords, for `security.plain_verifier` `ldap`."""
 
     url: Annotated[
         str | None,
-        Field(min_length=1, max_length=TEXT_MAX, description="`ldaps://host` or `ldap://host`."),
+        Field(
+            min_length=1,
+            max_length=TEXT_MAX,
+            description="Address of the directory: `ldaps://host`, or `ldap://host` with "
+            "`start_tls`.",
+        ),
     ] = None
     start_tls: Annotated[
         bool, Field(description="Switch an `ldap://` connection to TLS before the first bind.")
@@ -216,24 +226,36 @@ class LdapSettings(Section):
             min_length=1,
             max_length=TEXT_MAX,
             description="Name of a user's entry, with `{user}`: "
-            "`uid={user},ou=people,dc=example,dc=org`. Unset: the entry is searched.",
+            "`uid={user},ou=people,dc=example,dc=org`. Unset: the broker searches for the entry.",
         ),
     ] = None
     search_base: Annotated[
         str | None,
-        Field(min_length=1, max_length=TEXT_MAX, description="Entry below which users are."),
+        Field(
+            min_length=1,
+            max_length=TEXT_MAX,
+            description="Entry below which the broker searches for users, without a template.",
+        ),
     ] = None
     search_filter: Annotated[
         str,
-        Field(min_length=1, max_length=TEXT_MAX, description="Filter of a search, with `{user}`."),
+        Field(
+            min_length=1,
+            max_length=TEXT_MAX,
+            description="Filter of the search; `{user}` is the name that the client sent.",
+        ),
     ] = "(uid={user})"
     bind_dn: Annotated[
         str | None,
-        Field(min_length=1, max_length=TEXT_MAX, description="Account that searches."),
+        Field(
+            min_length=1,
+            max_length=TEXT_MAX,
+            description="Entry that the broker binds as for the search; unset: anonymous search.",
+        ),
     ] = None
     bind_password_file: Annotated[
         str | None,
-        Field(min_length=1, description="File with the password of that account."),
+        Field(min_length=1, description="File with the password of `bind_dn`."),
     ] = None
     principal_attribute: Annotated[
         str,

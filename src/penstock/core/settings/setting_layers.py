@@ -217,6 +217,8 @@ def _wrong(key: str, value: object, source: str, error: ValidationError) -> str:
 
 def _unknown(name: str, source: str, remedies: list[str]) -> str:
     """Return the problem without the value: it may be a password, which no setting has."""
+    if name.partition(".")[0] in (LISTENERS, "listener[]"):
+        return f"{name} ({source}): listeners are tables of an array. Write [[{LISTENERS}]]."
     if remedies:
         remedy = f"Did you mean {' or '.join(remedies)}?"
     else:

@@ -37,10 +37,21 @@ def restart_reasons(
 ) -> tuple[str, ...]:
     """Return why a running broker cannot apply the changes; empty if it can."""
     return tuple(
-        f"{one.key} = {_shown(one.after)} ({sources.get(one.key, 'default')}) needs a restart: "
-        f"this broker runs with {_shown(one.before)}. Restart it, or take the change back."
+        _restart_reason(one, sources)
         for one in changed
         if one.key == LISTENERS or not is_live(one.key)
+    )
+
+
+def _restart_reason(one: ChangedSetting, sources: Mapping[str, str]) -> str:
+    if one.key == LISTENERS:
+        return (
+            f"[[{LISTENERS}]] were {one.before} and are {one.after}, which needs a restart. "
+            "Restart the broker, or take the change back."
+        )
+    return (
+        f"{one.key} = {_shown(one.after)} ({sources.get(one.key, 'default')}) needs a restart: "
+        f"this broker runs with {_shown(one.before)}. Restart it, or take the change back."
     )
 
 
