@@ -51,6 +51,10 @@ from penstock.replication.manager import HostedPartition, ReplicaManager
 from penstock.replication.waits import CommitWait
 from penstock.security.acls.values import Operation, ResourceType
 
+_PRODUCE: Final = ApiKey.PRODUCE
+_WRITE: Final = Operation.WRITE
+_TOPIC: Final = ResourceType.TOPIC
+"""Names of this module: a look-up in an enumeration costs as much as the decision."""
 ACKS_NONE: Final = 0
 ACKS_ALLOWED: Final = (-1, 0, 1)
 
@@ -171,7 +175,7 @@ def handle_single(request: Request, services: BrokerServices, peer: Peer) -> "_S
         return None
     access, topic = services.access, partition.name.topic
     if access is not None and not access.allows(
-        peer, ApiKey.PRODUCE, Operation.WRITE, ResourceType.TOPIC, topic, is_logged=False
+        peer, _PRODUCE, _WRITE, _TOPIC, topic, is_logged=False
     ):
         return None  # `handle` denies it, and says so
     try:

@@ -18,6 +18,8 @@ CLUSTER_NAME: Final = "kafka-cluster"
 class ResourceType(IntEnum):
     """The type of a resource that rules protect."""
 
+    __hash__ = int.__hash__  # of an enumeration it is a call of Python code
+
     UNKNOWN = 0
     ANY = 1
     TOPIC = 2
@@ -31,6 +33,8 @@ class ResourceType(IntEnum):
 class PatternType(IntEnum):
     """How the name in a rule is compared with the name of a resource."""
 
+    __hash__ = int.__hash__  # of an enumeration it is a call of Python code
+
     UNKNOWN = 0
     ANY = 1
     MATCH = 2
@@ -40,6 +44,8 @@ class PatternType(IntEnum):
 
 class Operation(IntEnum):
     """A kind of access."""
+
+    __hash__ = int.__hash__  # of an enumeration it is a call of Python code
 
     UNKNOWN = 0
     ANY = 1
@@ -61,6 +67,8 @@ class Operation(IntEnum):
 
 class Permission(IntEnum):
     """The effect of a rule."""
+
+    __hash__ = int.__hash__  # of an enumeration it is a call of Python code
 
     UNKNOWN = 0
     ANY = 1
