@@ -158,7 +158,7 @@ def allowed(connection: BlockingConnection) -> set[str]:
         ((Asked.ALL,), set(READS | WRITES)),
         ((Asked.DESCRIBE_CONFIGS, Asked.ALTER_CONFIGS, Asked.CREATE, Asked.CLUSTER_ACTION), set()),
     ],
-    ids=str,
+    ids=["none", "describe", "alter", "all", "others"],
 )
 def test_permissions_on_the_cluster(
     root: BlockingConnection,
