@@ -29,7 +29,7 @@ $(VENV)/.installed: pyproject.toml setup.py
 $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
 	$(PYTHON) -m venv $(RELEASE)
 	$(RELEASE)/bin/python -m pip install --quiet --upgrade pip
-	$(RELEASE)/bin/python -m pip install --quiet --force-reinstall "$$($(RELEASE)/bin/python -m tools.release_wheel)"
+	$(RELEASE)/bin/python -m pip install --quiet --force-reinstall "$$($(RELEASE)/bin/python -m tools.release_wheel)[security]"
 	touch $@
 
 .PHONY: release

@@ -24,6 +24,7 @@ from tests.interop.driver_protocol import (
     Fetch,
     Produce,
     Record,
+    Security,
     Topic,
     fetch_to_json,
     produce_to_json,
@@ -212,3 +213,6 @@ class DriverProcess:
     def fetch(self, call: Fetch) -> list[Record]:
         answer = cast("list[dict[str, object]]", self._ask("fetch", **fetch_to_json(call)))
         return [record_from_json(record) for record in answer]  # type: ignore[arg-type]
+
+    def secure(self, security: Security) -> None:
+        self._ask("secure", security=security)

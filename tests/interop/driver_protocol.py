@@ -108,6 +108,22 @@ class Cluster(TypedDict):
     cluster_id: str | None
 
 
+class Security(TypedDict):
+    """How a client proves its identity; what a listener does not need is an empty text."""
+
+    bootstrap: str
+    protocol: str
+    """`SSL` or `SASL_SSL`."""
+    ca: str
+    """File of the authority that signed the broker's certificate; all files are PEM."""
+    certificate: str
+    key: str
+    mechanism: str
+    user: str
+    password: str
+    token: str
+
+
 Json = dict[str, "JsonValue"]
 JsonValue = None | bool | int | float | str | list["JsonValue"] | Json
 
@@ -132,6 +148,10 @@ class Driver(Protocol):
     def produce(self, call: Produce) -> list[tuple[int, int]]: ...
 
     def fetch(self, call: Fetch) -> list[Record]: ...
+
+    def secure(self, security: Security) -> None:
+        """Let the clients of later `produce` and `fetch` calls connect in this way."""
+        ...
 
     def error_of(self, error: Exception) -> Error: ...
 

@@ -21,7 +21,6 @@ RUN_SECONDS_MAX = 240.0
 CHECKS = 80
 
 ACLS = frozenset({"createAcls", "deleteAcls", "describeAcls"})
-SCRAM = frozenset({"alterUserScramCredentials", "describeUserScramCredentials"})
 SHARE_GROUPS = frozenset(
     {
         "alterShareGroupOffsets",
@@ -33,7 +32,7 @@ SHARE_GROUPS = frozenset(
         "share consumer implicit",
     }
 )
-EXPECTED_FAILURES = {"kafka": ACLS, "penstock": ACLS | SCRAM | SHARE_GROUPS}
+EXPECTED_FAILURES = {"kafka": ACLS, "penstock": ACLS | SHARE_GROUPS}
 """What each broker has not got, and no more than that."""
 
 _RESULT = re.compile(r"^(PASS|FAIL) (.*?) +\d+ ms ?(.*)$", re.MULTILINE)

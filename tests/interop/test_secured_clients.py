@@ -1,13 +1,11 @@
-"""Penstock's own clients against a secured Apache Kafka: TLS, client certificates, every mechanism.
+"""Penstock's own clients on a secured broker: TLS, client certificates, every mechanism.
 
-Both transports and the command line; right and wrong credentials; sessions that are renewed under
-load. It is NOT about Penstock's listeners, which have no TLS and no login yet.
+Both transports; right and wrong credentials; sessions that are renewed under load. Each test runs
+on Apache Kafka and on Penstock. Commands are in `test_secured_commands`.
 """
 
 import asyncio
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +28,9 @@ from penstock.core.errors import (
     ClientError,
     TlsHandshakeError,
 )
+from tests.interop.secured_settings import own_settings
 from tests.oracle.certificates import CertificateAuthority
+from tests.oracle.secured_brokers import BROKERS, secured_broker
 from tests.oracle.secured_kafka import (
     HARD_USER,
     MECHANISMS,
@@ -44,10 +44,8 @@ from tests.oracle.secured_kafka import (
     SCRAM_256,
     SCRAM_512,
     SSL,
-    USER,
-    SecuredKafka,
-    secured_kafka,
 )
+from tests.oracle.secured_penstock import SecuredBroker
 
 pytestmark = pytest.mark.interop
 
@@ -56,36 +54,16 @@ SESSIONS = int(os.environ.get("PENSTOCK_SESSIONS", "6"))
 """`make proof` renews 100."""
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    with secured_kafka(
-        tmp_path_factory.mktemp("kafka"), reauthentication_ms={SASL_PLAINTEXT: SESSION_MS}
+@pytest.fixture(scope="module", params=BROKERS)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecuredBroker]:
+    with secured_broker(
+        request.param,
+        tmp_path_factory.mktemp(request.param),
+        reauthentication_ms={SASL_PLAINTEXT: SESSION_MS},
     ) as running:
         yield running
-
-
-def settings(
-    kafka: SecuredKafka, protocol: str, mechanism: str = "", user: str = USER
-) -> dict[str, str]:
-    """Right settings, with the names of Kafka's Java client or of librdkafka."""
-    chosen = {"bootstrap.servers": kafka.bootstrap(protocol), "security.protocol": protocol}
-    chosen["request.timeout.ms"] = "10000"
-    if protocol in (SSL, SASL_SSL):
-        chosen["ssl.ca.location"] = str(kafka.ca)
-    if protocol == SSL:
-        chosen["ssl.certificate.location"] = str(kafka.client.chain)
-        chosen["ssl.key.location"] = str(kafka.client.key)
-    if mechanism:
-        chosen["sasl.mechanism"] = mechanism
-    if mechanism == OAUTHBEARER:
-        chosen["sasl.oauthbearer.method"] = "oidc"
-        chosen["sasl.oauthbearer.token.endpoint.url"] = kafka.tokens.token_url
-        chosen["sasl.oauthbearer.client.id"] = kafka.tokens.client_id
-        chosen["sasl.oauthbearer.client.secret"] = kafka.tokens.client_secret
-    elif mechanism:
-        chosen["sasl.username"] = user
-        chosen["sasl.password"] = kafka.password(mechanism, user)
-    return chosen
 
 
 def carry_blocking(options: ClientOptions) -> int:
@@ -116,18 +94,18 @@ EVERY_LOGIN = pytest.mark.parametrize(
 @CARRIERS
 @EVERY_LOGIN
 def test_the_right_credential_is_accepted(
-    kafka: SecuredKafka, protocol: str, mechanism: str, carry: Carry
+    broker: SecuredBroker, protocol: str, mechanism: str, carry: Carry
 ) -> None:
-    options = parse_client_options(settings(kafka, protocol, mechanism))
+    options = parse_client_options(own_settings(broker, protocol, mechanism))
     assert carry(options) == 1
 
 
 @CARRIERS
 @EVERY_LOGIN
 def test_a_wrong_credential_is_refused_at_once(
-    kafka: SecuredKafka, protocol: str, mechanism: str, carry: Carry
+    broker: SecuredBroker, protocol: str, mechanism: str, carry: Carry
 ) -> None:
-    wrong = settings(kafka, protocol, mechanism)
+    wrong = own_settings(broker, protocol, mechanism)
     name = "sasl.oauthbearer.client.secret" if mechanism == OAUTHBEARER else "sasl.password"
     wrong[name] = "canary-wrong"
     begun = time.monotonic()
@@ -139,49 +117,49 @@ def test_a_wrong_credential_is_refused_at_once(
 
 
 @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
-def test_names_and_passwords_with_any_sign(kafka: SecuredKafka, mechanism: str) -> None:
-    chosen = settings(kafka, SASL_SSL, mechanism, HARD_USER)
+def test_names_and_passwords_with_any_sign(broker: SecuredBroker, mechanism: str) -> None:
+    chosen = own_settings(broker, SASL_SSL, mechanism, HARD_USER)
     assert carry_blocking(parse_client_options(chosen)) == 1
 
 
 @CARRIERS
-def test_an_expired_token_is_refused(kafka: SecuredKafka, carry: Carry) -> None:
-    kafka.tokens.lifetime_seconds, before = -60, kafka.tokens.lifetime_seconds
+def test_an_expired_token_is_refused(broker: SecuredBroker, carry: Carry) -> None:
+    broker.tokens.lifetime_seconds, before = -60, broker.tokens.lifetime_seconds
     try:
-        chosen = settings(kafka, SASL_SSL, OAUTHBEARER)
+        chosen = own_settings(broker, SASL_SSL, OAUTHBEARER)
         chosen["sasl.oauthbearer.scope"] = f"expired-{id(carry)}"
         with pytest.raises(AuthenticationError, match="refused"):
             carry(parse_client_options(chosen))
     finally:
-        kafka.tokens.lifetime_seconds = before
+        broker.tokens.lifetime_seconds = before
 
 
-def test_a_token_serves_many_connections(kafka: SecuredKafka) -> None:
-    chosen = settings(kafka, SASL_SSL, OAUTHBEARER)
+def test_a_token_serves_many_connections(broker: SecuredBroker) -> None:
+    chosen = own_settings(broker, SASL_SSL, OAUTHBEARER)
     chosen["sasl.oauthbearer.scope"] = "many"
-    before = len(kafka.tokens.requests)
+    before = len(broker.tokens.requests)
     for _ in range(5):
         carry_blocking(parse_client_options(chosen))
-    assert len(kafka.tokens.requests) == before + 1
+    assert len(broker.tokens.requests) == before + 1
 
 
 @CARRIERS
-def test_a_client_certificate_is_accepted(kafka: SecuredKafka, carry: Carry) -> None:
-    assert carry(parse_client_options(settings(kafka, SSL))) == 1
+def test_a_client_certificate_is_accepted(broker: SecuredBroker, carry: Carry) -> None:
+    assert carry(parse_client_options(own_settings(broker, SSL))) == 1
 
 
-def test_a_java_keystore_in_pkcs12(kafka: SecuredKafka) -> None:
-    chosen = settings(kafka, SSL)
+def test_a_java_keystore_in_pkcs12(broker: SecuredBroker) -> None:
+    chosen = own_settings(broker, SSL)
     del chosen["ssl.certificate.location"], chosen["ssl.key.location"]
-    chosen["ssl.keystore.location"] = str(kafka.client.keystore)
+    chosen["ssl.keystore.location"] = str(broker.client.keystore)
     chosen["ssl.keystore.type"] = "PKCS12"
-    chosen["ssl.keystore.password"] = kafka.client.password
+    chosen["ssl.keystore.password"] = broker.client.password
     assert carry_blocking(parse_client_options(chosen)) == 1
 
 
 @CARRIERS
-def test_a_missing_client_certificate_is_named(kafka: SecuredKafka, carry: Carry) -> None:
-    chosen = settings(kafka, SSL)
+def test_a_missing_client_certificate_is_named(broker: SecuredBroker, carry: Carry) -> None:
+    chosen = own_settings(broker, SSL)
     del chosen["ssl.certificate.location"], chosen["ssl.key.location"]
     with pytest.raises(TlsHandshakeError, match="client's certificate") as raised:
         carry(parse_client_options(chosen))
@@ -189,8 +167,10 @@ def test_a_missing_client_certificate_is_named(kafka: SecuredKafka, carry: Carry
 
 
 @CARRIERS
-def test_a_foreign_authority_is_refused(kafka: SecuredKafka, carry: Carry, tmp_path: Path) -> None:
-    chosen = settings(kafka, SASL_SSL, PLAIN)
+def test_a_foreign_authority_is_refused(
+    broker: SecuredBroker, carry: Carry, tmp_path: Path
+) -> None:
+    chosen = own_settings(broker, SASL_SSL, PLAIN)
     chosen["ssl.ca.location"] = str(CertificateAuthority(tmp_path).certificate)
     with pytest.raises(TlsHandshakeError, match="not trusted") as raised:
         carry(parse_client_options(chosen))
@@ -208,14 +188,14 @@ def test_a_foreign_authority_is_refused(kafka: SecuredKafka, carry: Carry, tmp_p
     ],
 )
 def test_a_wrong_protocol_says_what_to_set(
-    kafka: SecuredKafka,
+    broker: SecuredBroker,
     carry: Carry,
     protocol: str,
     given: str,
     error: type[ClientError],
 ) -> None:
-    chosen = settings(kafka, protocol, "" if protocol == PLAINTEXT else PLAIN)
-    chosen["bootstrap.servers"] = kafka.bootstrap(given)
+    chosen = own_settings(broker, protocol, "" if protocol == PLAINTEXT else PLAIN)
+    chosen["bootstrap.servers"] = broker.bootstrap(given)
     chosen["default.api.timeout.ms"] = "3000"
     chosen["request.timeout.ms"] = "3000"
     with pytest.raises(error) as raised:
@@ -223,21 +203,17 @@ def test_a_wrong_protocol_says_what_to_set(
     assert "security.protocol" in raised.value.hint
 
 
-def test_an_unknown_mechanism_lists_those_of_the_broker(
-    kafka: SecuredKafka, tmp_path: Path
-) -> None:
-    folder = tmp_path / "one"
-    with secured_kafka(
-        folder, properties={"listener.name.sasl_ssl.sasl.enabled.mechanisms": SCRAM_512}
-    ) as one:
+@pytest.mark.parametrize("name", BROKERS)
+def test_an_unknown_mechanism_lists_those_of_the_broker(name: str, tmp_path: Path) -> None:
+    with secured_broker(name, tmp_path, mechanisms=[SCRAM_512]) as one:
         with pytest.raises(AuthenticationError, match=r"it offers SCRAM-SHA-512") as raised:
-            carry_blocking(parse_client_options(settings(one, SASL_SSL, SCRAM_256)))
+            carry_blocking(parse_client_options(own_settings(one, SASL_SSL, SCRAM_256)))
         assert "sasl.mechanism" in raised.value.hint
 
 
 @pytest.mark.parametrize(("protocol", "mechanism"), [(SASL_SSL, SCRAM_512), (SSL, "")])
-def test_large_records_pass_unchanged(kafka: SecuredKafka, protocol: str, mechanism: str) -> None:
-    options = parse_client_options(settings(kafka, protocol, mechanism))
+def test_large_records_pass_unchanged(broker: SecuredBroker, protocol: str, mechanism: str) -> None:
+    options = parse_client_options(own_settings(broker, protocol, mechanism))
     values = [os.urandom(size) for size in (0, 1, 16_384, 65_535, 65_536, 65_537, 300_000)] * 4
     topic = f"large-{protocol}"
     with open_cluster(options) as cluster:
@@ -263,9 +239,11 @@ def counted(monkeypatch: pytest.MonkeyPatch, name: str, owner: type) -> list[flo
     return calls
 
 
-def write_for(kafka: SecuredKafka, mechanism: str, topic: str, is_over: Callable[[], bool]) -> int:
+def write_for(
+    broker: SecuredBroker, mechanism: str, topic: str, is_over: Callable[[], bool]
+) -> int:
     """Write numbered records until it is over, and check that each is there once; their count."""
-    options = parse_client_options(settings(kafka, SASL_PLAINTEXT, mechanism))
+    options = parse_client_options(own_settings(broker, SASL_PLAINTEXT, mechanism))
     with open_cluster(options) as cluster:
         cluster.create_topic(NewTopic(topic, partitions=1))
         writer = TopicWriter(cluster, topic)
@@ -284,103 +262,28 @@ def write_for(kafka: SecuredKafka, mechanism: str, topic: str, is_over: Callable
 
 @pytest.mark.parametrize("mechanism", [SCRAM_256, OAUTHBEARER])
 def test_sessions_are_renewed_under_load(
-    kafka: SecuredKafka, mechanism: str, monkeypatch: pytest.MonkeyPatch
+    broker: SecuredBroker, mechanism: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka ends a connection whose session is over, so each renewal must be in time."""
+    """A connection ends when its session is over, so each renewal must be in time."""
     logins = counted(monkeypatch, "authenticate", blocking.BlockingConnection)
     connects = counted(monkeypatch, "negotiate", blocking.BlockingConnection)
-    count = write_for(kafka, mechanism, f"sessions-{mechanism}", lambda: len(logins) > SESSIONS)
+    count = write_for(broker, mechanism, f"sessions-{mechanism}", lambda: len(logins) > SESSIONS)
     assert len(logins) > SESSIONS
     # One for the bootstrap address, and one for the broker's own.
     assert len(connects) <= 2
     print(
-        f"sessions with {mechanism}: {len(logins)} logins on {len(connects)} connections, "
-        f"{count} records, none lost or doubled"
+        f"sessions on {broker.broker.name} with {mechanism}: {len(logins)} logins "
+        f"on {len(connects)} connections, {count} records, none lost or doubled"
     )
 
 
 def test_without_renewals_connections_end(
-    kafka: SecuredKafka, monkeypatch: pytest.MonkeyPatch
+    broker: SecuredBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The check above can fail: Kafka does end sessions."""
+    """The check above can fail: the broker does end sessions."""
     monkeypatch.setattr(blocking, "renewal_at", lambda _begun, _lifetime_ms: None)
     connects = counted(monkeypatch, "negotiate", blocking.BlockingConnection)
-    write_for(kafka, SCRAM_256, "unrenewed", lambda: len(connects) > 3)
+    write_for(broker, SCRAM_256, "unrenewed", lambda: len(connects) > 3)
     assert len(connects) > 3
-    print("guard renewal of sessions: Kafka ended each connection at the end of its session")
-
-
-def penstock(*arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=os.environ | (environment or {}),
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-def test_commands_take_the_file_of_kafkas_tools(kafka: SecuredKafka, tmp_path: Path) -> None:
-    file = tmp_path / "client.properties"
-    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
-    file.write_text(
-        f"bootstrap.servers={kafka.bootstrap(SASL_SSL)}\n"
-        "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n"
-        f"ssl.truststore.location={kafka.ca}\nssl.truststore.type=PEM\n"
-        f'sasl.jaas.config={module} required \\\n  username="{USER}" '
-        f'password="{kafka.password(SCRAM_512)}";\n'
-    )
-    topic = "from-the-command-line"
-    code, _, problem = penstock("topic", "create", topic, "--command-config", str(file))
-    assert code == 0, problem
-    code, out, problem = penstock(
-        "topic", "list", environment={"PENSTOCK_COMMAND_CONFIG": str(file)}
-    )
-    assert code == 0, problem
-    assert topic in out
-
-
-def test_a_command_reports_a_wrong_password(kafka: SecuredKafka, tmp_path: Path) -> None:
-    file = tmp_path / "client.properties"
-    file.write_text(
-        f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nssl.ca.location={kafka.ca}\n"
-        f"sasl.username={USER}\nacks=all\n"
-    )
-    code, out, problem = penstock(
-        "topic",
-        "list",
-        *("--bootstrap-server", kafka.bootstrap(SASL_SSL), "--command-config", str(file)),
-        environment={"PENSTOCK_CLIENT_SASL_PASSWORD": "canary-wrong"},
-    )
-    assert code != 0
-    assert "refused the login with PLAIN" in problem
-    assert "hint: Check the user" in problem
-    assert "note: settings without an effect on a command: acks." in problem
-    assert "canary" not in out + problem
-
-
-def command_file(kafka: SecuredKafka, folder: Path) -> str:
-    file = folder / "client.properties"
-    chosen = settings(kafka, SASL_SSL, SCRAM_512)
-    del chosen["request.timeout.ms"]
-    file.write_text("".join(f"{name}={value}\n" for name, value in chosen.items()))
-    return str(file)
-
-
-def test_bench_and_doctor_take_the_file(kafka: SecuredKafka, tmp_path: Path) -> None:
-    file = command_file(kafka, tmp_path)
-    for words in (
-        ("bench", "produce", "--duration", "1", "--clients", "2"),
-        ("bench", "end-to-end", "--duration", "1", "--clients", "1", "--rate", "100"),
-    ):
-        code, out, problem = penstock(*words, "--command-config", file, "--json", "-")
-        assert code == 0, problem
-        assert kafka.password(SCRAM_512) not in out + problem
-    address = kafka.bootstrap(SASL_SSL)
-    doctor = ("doctor", "--bootstrap-server", address)
-    code, out, problem = penstock(*doctor, "--command-config", file)
-    assert "1 broker" in out, out + problem
-    _, without, _ = penstock(*doctor, "--timeout", "2")
-    assert "TLS" in without
+    name = broker.broker.name
+    print(f"guard renewal of sessions: {name} ended each connection at the end of its session")

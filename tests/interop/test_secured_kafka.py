@@ -1,8 +1,8 @@
-"""Secured Apache Kafka: clients that may connect, clients that may not, and their errors.
+"""librdkafka on secured brokers: it may connect, or it may not, and then its errors.
 
-The tests with librdkafka prove the harness (`tests.oracle.secured_kafka`): each listener and
-mechanism accepts the right credential and rejects a wrong one, so that a failure of another client
-is a failure of that client.
+Each test runs on Apache Kafka and on Penstock. On Kafka they prove the harness
+(`tests.oracle.secured_kafka`): each listener and mechanism accepts the right credential and rejects
+a wrong one, so that a failure of another client is a failure of that client.
 """
 
 import dataclasses
@@ -23,6 +23,7 @@ from tests.oracle.certificates import (
     Identity,
     rsa_key,
 )
+from tests.oracle.secured_brokers import BROKERS, secured_broker
 from tests.oracle.secured_kafka import (
     HARD_USER,
     OAUTHBEARER,
@@ -32,9 +33,8 @@ from tests.oracle.secured_kafka import (
     SASL_SSL,
     SSL,
     USER,
-    SecuredKafka,
-    secured_kafka,
 )
+from tests.oracle.secured_penstock import SecuredBroker
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
 
@@ -45,12 +45,30 @@ WAIT_SECONDS = 0.2
 QUICK = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 200, "log_level": 0}
 REJECTED = "_AUTHENTICATION"
 
+ALERTS = {
+    "kafka": {
+        "none": "alert bad certificate",
+        "expired": "alert certificate unknown",
+        "not yet valid": "alert certificate unknown",
+        "another authority": "alert certificate unknown",
+    },
+    "penstock": {
+        "none": "alert certificate required",
+        "expired": "alert certificate expired",
+        "not yet valid": "alert bad certificate",
+        "another authority": "alert unknown ca",
+    },
+}
+"""Java's TLS has two alerts for a wrong certificate; OpenSSL's say what is wrong."""
+
 Settings = Mapping[str, Any]
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    with secured_kafka(tmp_path_factory.mktemp("secured")) as running:
+@pytest.fixture(scope="module", params=BROKERS)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecuredBroker]:
+    with secured_broker(request.param, tmp_path_factory.mktemp(request.param)) as running:
         yield running
 
 
@@ -89,51 +107,51 @@ def assert_rejected(settings: Settings, expected_error: str) -> None:
     assert expected_error in outcome.text()
 
 
-def basic_settings(kafka: SecuredKafka, protocol: str) -> dict[str, Any]:
+def basic_settings(broker: SecuredBroker, protocol: str) -> dict[str, Any]:
     settings: dict[str, Any] = {
-        "bootstrap.servers": kafka.bootstrap(protocol),
+        "bootstrap.servers": broker.bootstrap(protocol),
         "security.protocol": protocol,
     }
     if protocol in (SSL, SASL_SSL):
-        settings["ssl.ca.location"] = str(kafka.ca)
+        settings["ssl.ca.location"] = str(broker.ca)
     return settings
 
 
 def password_settings(
-    kafka: SecuredKafka, protocol: str, mechanism: str, user: str, password: str
+    broker: SecuredBroker, protocol: str, mechanism: str, user: str, password: str
 ) -> Settings:
     return {
-        **basic_settings(kafka, protocol),
+        **basic_settings(broker, protocol),
         "sasl.mechanism": mechanism,
         "sasl.username": user,
         "sasl.password": password,
     }
 
 
-def token_settings(kafka: SecuredKafka, protocol: str, token: str) -> Settings:
+def token_settings(broker: SecuredBroker, protocol: str, token: str) -> Settings:
     now = datetime.datetime.now(datetime.UTC).timestamp()
 
     def give_token(_configuration: str) -> tuple[str, float]:
         return token, now + 300
 
-    basic = basic_settings(kafka, protocol)
+    basic = basic_settings(broker, protocol)
     return {**basic, "sasl.mechanism": OAUTHBEARER, "oauth_cb": give_token}
 
 
-def endpoint_settings(kafka: SecuredKafka, protocol: str, secret: str) -> Settings:
+def endpoint_settings(broker: SecuredBroker, protocol: str, secret: str) -> Settings:
     return {
-        **basic_settings(kafka, protocol),
+        **basic_settings(broker, protocol),
         "sasl.mechanism": OAUTHBEARER,
         "sasl.oauthbearer.method": "oidc",
-        "sasl.oauthbearer.client.id": kafka.tokens.client_id,
+        "sasl.oauthbearer.client.id": broker.tokens.client_id,
         "sasl.oauthbearer.client.secret": secret,
-        "sasl.oauthbearer.token.endpoint.url": kafka.tokens.token_url,
+        "sasl.oauthbearer.token.endpoint.url": broker.tokens.token_url,
     }
 
 
-def certificate_settings(kafka: SecuredKafka, client: Identity) -> Settings:
+def certificate_settings(broker: SecuredBroker, client: Identity) -> Settings:
     return {
-        **basic_settings(kafka, SSL),
+        **basic_settings(broker, SSL),
         "ssl.certificate.location": str(client.chain),
         "ssl.key.location": str(client.encrypted_key),
         "ssl.key.password": client.password,
@@ -144,42 +162,42 @@ def certificate_settings(kafka: SecuredKafka, client: Identity) -> Settings:
 @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @pytest.mark.parametrize("protocol", SASL_PROTOCOLS)
 def test_librdkafka_connects_with_a_password(
-    kafka: SecuredKafka, protocol: str, mechanism: str, user: str
+    broker: SecuredBroker, protocol: str, mechanism: str, user: str
 ) -> None:
-    password = kafka.password(mechanism, user)
-    outcome = listed(password_settings(kafka, protocol, mechanism, user, password))
+    password = broker.password(mechanism, user)
+    outcome = listed(password_settings(broker, protocol, mechanism, user, password))
     assert outcome.brokers == 1, outcome.text()
 
 
 @pytest.mark.parametrize("mechanism", PASSWORD_MECHANISMS)
 @pytest.mark.parametrize("protocol", SASL_PROTOCOLS)
 def test_librdkafka_is_rejected_with_a_wrong_password(
-    kafka: SecuredKafka, protocol: str, mechanism: str
+    broker: SecuredBroker, protocol: str, mechanism: str
 ) -> None:
-    settings = password_settings(kafka, protocol, mechanism, USER, "wrong")
+    settings = password_settings(broker, protocol, mechanism, USER, "wrong")
     assert_rejected(settings, REJECTED)
 
 
 @pytest.mark.parametrize("protocol", SASL_PROTOCOLS)
 def test_librdkafka_connects_with_a_token_of_the_token_server(
-    kafka: SecuredKafka, protocol: str
+    broker: SecuredBroker, protocol: str
 ) -> None:
-    before = len(kafka.tokens.requests)
-    outcome = listed(endpoint_settings(kafka, protocol, kafka.tokens.client_secret))
+    before = len(broker.tokens.requests)
+    outcome = listed(endpoint_settings(broker, protocol, broker.tokens.client_secret))
     assert outcome.brokers == 1, outcome.text()
-    request = kafka.tokens.requests[before]
+    request = broker.tokens.requests[before]
     assert (request.method, request.path) == ("POST", "/token")
     assert request.authorization.startswith("Basic ")
     assert request.form["grant_type"] == "client_credentials"
 
 
-def test_librdkafka_gets_no_token_with_a_wrong_secret(kafka: SecuredKafka) -> None:
-    assert_rejected(endpoint_settings(kafka, SASL_SSL, "wrong"), "invalid_client")
+def test_librdkafka_gets_no_token_with_a_wrong_secret(broker: SecuredBroker) -> None:
+    assert_rejected(endpoint_settings(broker, SASL_SSL, "wrong"), "invalid_client")
 
 
 @pytest.mark.parametrize("protocol", SASL_PROTOCOLS)
-def test_librdkafka_connects_with_a_token(kafka: SecuredKafka, protocol: str) -> None:
-    outcome = listed(token_settings(kafka, protocol, kafka.tokens.token()))
+def test_librdkafka_connects_with_a_token(broker: SecuredBroker, protocol: str) -> None:
+    outcome = listed(token_settings(broker, protocol, broker.tokens.token()))
     assert outcome.brokers == 1, outcome.text()
 
 
@@ -193,49 +211,48 @@ def test_librdkafka_connects_with_a_token(kafka: SecuredKafka, protocol: str) ->
     ],
 )
 def test_librdkafka_is_rejected_with_a_wrong_token(
-    kafka: SecuredKafka, protocol: str, reason: str
+    broker: SecuredBroker, protocol: str, reason: str
 ) -> None:
-    tokens = kafka.tokens
+    tokens = broker.tokens
     token = {
         "expired": lambda: tokens.token(lifetime_seconds=-3600),
         "forged": lambda: tokens.token(key=rsa_key()),
         "audience": lambda: tokens.token(claims={"aud": "another"}),
         "issuer": lambda: tokens.token(claims={"iss": "https://another.test"}),
     }[reason]()
-    assert_rejected(token_settings(kafka, protocol, token), REJECTED)
+    assert_rejected(token_settings(broker, protocol, token), REJECTED)
 
 
 @pytest.mark.parametrize("kind", ["root", "intermediate", "rsa"])
-def test_librdkafka_connects_with_a_client_certificate(kafka: SecuredKafka, kind: str) -> None:
+def test_librdkafka_connects_with_a_client_certificate(broker: SecuredBroker, kind: str) -> None:
     client = {
-        "root": lambda: kafka.client,
-        "intermediate": lambda: kafka.authority.intermediate().client(),
-        "rsa": lambda: kafka.authority.client(new_key=rsa_key),
+        "root": lambda: broker.client,
+        "intermediate": lambda: broker.authority.intermediate().client(),
+        "rsa": lambda: broker.authority.client(new_key=rsa_key),
     }[kind]()
-    outcome = listed(certificate_settings(kafka, client))
+    outcome = listed(certificate_settings(broker, client))
     assert outcome.brokers == 1, outcome.text()
 
 
-@pytest.mark.parametrize("reason", ["none", "expired", "not yet valid", "another authority"])
+@pytest.mark.parametrize("reason", ALERTS["kafka"])
 def test_librdkafka_is_rejected_with_a_wrong_certificate(
-    kafka: SecuredKafka, reason: str, tmp_path: Path
+    broker: SecuredBroker, reason: str, tmp_path: Path
 ) -> None:
-    settings = basic_settings(kafka, SSL)
-    alert = "alert bad certificate" if reason == "none" else "alert certificate unknown"
+    settings = basic_settings(broker, SSL)
     if reason != "none":
         client = {
-            "expired": lambda: kafka.authority.client(validity=EXPIRED),
-            "not yet valid": lambda: kafka.authority.client(validity=NOT_YET_VALID),
+            "expired": lambda: broker.authority.client(validity=EXPIRED),
+            "not yet valid": lambda: broker.authority.client(validity=NOT_YET_VALID),
             "another authority": lambda: CertificateAuthority(tmp_path).client(),
         }[reason]()
-        settings |= certificate_settings(kafka, client)
+        settings |= certificate_settings(broker, client)
     # With TLS 1.3 the alert comes after the client's handshake: not _SSL, but _TRANSPORT.
-    assert_rejected(settings, alert)
+    assert_rejected(settings, ALERTS[broker.broker.name][reason])
 
 
 def test_librdkafka_rejects_a_broker_of_another_authority(
-    kafka: SecuredKafka, tmp_path: Path
+    broker: SecuredBroker, tmp_path: Path
 ) -> None:
     another = CertificateAuthority(tmp_path).certificate
-    settings = {**certificate_settings(kafka, kafka.client), "ssl.ca.location": str(another)}
+    settings = {**certificate_settings(broker, broker.client), "ssl.ca.location": str(another)}
     assert_rejected(settings, "certificate verify failed")

@@ -11,10 +11,7 @@ from difflib import ndiff
 from typing import Final, NamedTuple
 
 NOT_SERVED: Final = (
-    "SaslHandshake|SaslAuthenticate",
-    "(?:Describe|Create|Delete)Acls",
     "(?:Create|Renew|Expire|Describe)DelegationToken",
-    "(?:Describe|Alter)UserScramCredentials",
     "AlterReplicaLogDirs",
     "UnregisterBroker|AddRaftVoter|RemoveRaftVoter",
     "ShareGroup(?:Heartbeat|Describe)|ShareFetch|ShareAcknowledge",

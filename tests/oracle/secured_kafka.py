@@ -35,6 +35,7 @@ from tests.oracle.kafka_broker import (
 )
 from tests.oracle.kafka_jars import KAFKA_VERSION, QUICK_JVM, java_command, run_kafka_tool
 from tests.oracle.running_broker import HOST, Recipe, RunningBroker, free_port
+from tests.oracle.scram_users import ITERATIONS, add_scram_user, remove_scram_user
 from tests.oracle.token_server import AUDIENCE, ISSUER, TokenServer
 
 PLAINTEXT: Final = "PLAINTEXT"
@@ -61,6 +62,9 @@ PASSWORDS: Final[Mapping[str, Mapping[str, str]]] = {
     SCRAM_512: {USER: "alice-scram-512", HARD_USER: "grün=512"},
 }
 """By mechanism, then by user. No password fits two mechanisms: a mix-up is a failure."""
+
+REMOVED_USER: Final = "leaver"
+REMOVED_PASSWORD: Final = "leaver-password"
 
 CLIENT_SUBJECT: Final = "CN=alice,OU=clients,O=Penstock"
 _LOGIN_MODULES: Final = {
@@ -104,14 +108,21 @@ class SecuredKafka:
         return PASSWORDS[mechanism][user]
 
     def add_scram_user(
-        self, name: str, password: str, *, mechanism: str = SCRAM_256, iterations: int = 4096
+        self, name: str, password: str, *, mechanism: str = SCRAM_256, iterations: int = ITERATIONS
     ) -> None:
-        """Add or change a SCRAM credential with Kafka's tool; takes a second of Java or more."""
-        credential = f"{mechanism}=[iterations={iterations},password={password}]"
-        address = ["--bootstrap-server", self.bootstrap(PLAINTEXT)]
-        entity = ["--alter", "--entity-type", "users", "--entity-name", name]
-        arguments = [*address, *entity, "--add-config", credential]
-        run_kafka_tool("kafka.admin.ConfigCommand", arguments, environment=_UTF_8)
+        """Add or change a SCRAM credential."""
+        address = self.bootstrap(PLAINTEXT)
+        add_scram_user(address, name, password, mechanism=mechanism, iterations=iterations)
+
+    def removed_user(self, mechanism: str) -> tuple[str, str]:
+        """A user without a credential any more, and its password.
+
+        Kafka reads the users of PLAIN when it starts; there it is a user that never was.
+        """
+        if mechanism != PLAIN:
+            self.add_scram_user(REMOVED_USER, REMOVED_PASSWORD, mechanism=mechanism)
+            remove_scram_user(self.bootstrap(PLAINTEXT), REMOVED_USER, mechanism=mechanism)
+        return REMOVED_USER, REMOVED_PASSWORD
 
 
 @contextlib.contextmanager
@@ -120,6 +131,7 @@ def secured_kafka(
     *,
     authority: CertificateAuthority | None = None,
     server: Identity | None = None,
+    mechanisms: Sequence[str] = MECHANISMS,
     reauthentication_ms: Mapping[str, int] | None = None,
     authorizer: bool = False,
     super_users: Sequence[str] = (),
@@ -130,9 +142,10 @@ def secured_kafka(
 ) -> Iterator[SecuredKafka]:
     """Start the broker and its token server below `folder`, and stop both at the end.
 
-    `reauthentication_ms` sets `connections.max.reauth.ms` by listener (`SASL_SSL`) or by listener
-    and mechanism (`SASL_SSL.PLAIN`). `super_users` are principals such as `User:alice`. `server`
-    replaces the certificate of the broker. `properties` are added last and win.
+    `mechanisms` are those that both listeners with SASL offer. `reauthentication_ms` sets
+    `connections.max.reauth.ms` by listener (`SASL_SSL`) or by listener and mechanism
+    (`SASL_SSL.PLAIN`). `super_users` are principals such as `User:alice`. `server` replaces the
+    certificate of the broker. `properties` are added last and win.
     """
     make_class_data_archive()
     folder.mkdir(parents=True, exist_ok=True)
@@ -152,6 +165,7 @@ def secured_kafka(
             **_listener_properties(port_of, controller_port),
             **_tls_properties(authority, server),
             **_sasl_properties(key_set),
+            "sasl.enabled.mechanisms": ",".join(mechanisms),
             **_reauthentication_properties(reauthentication_ms or {}),
             **(
                 _authorizer_properties(super_users, allow_everyone_if_no_acl_found)
@@ -233,7 +247,7 @@ def _sasl_properties(key_set: Path) -> dict[str, str]:
         f"{_quoted(f'user_{user}')}={_quoted(password)}"
         for user, password in PASSWORDS[PLAIN].items()
     ]
-    properties = {"sasl.enabled.mechanisms": ",".join(MECHANISMS)}
+    properties: dict[str, str] = {}
     for protocol in SASL_PROTOCOLS:
         for mechanism, module in _LOGIN_MODULES.items():
             prefix = f"listener.name.{protocol.lower()}.{mechanism.lower()}."

@@ -3,18 +3,25 @@
 Its admin client returns the raw responses, so that errors inside them are raised here, as the
 client's own classes. It returns no topic ids and cannot request the offset of the largest
 timestamp.
+
+A client that cannot log in raises only that it has no connection; the reason is in its log. One
+whose token was refused takes the refusal for success, and would wait without an end.
 """
 
 import asyncio
+import contextlib
+import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import KafkaConnectionError, KafkaError, for_code
+from aiokafka.helpers import create_ssl_context
 
 from tests.interop.driver_protocol import (
     NO_OFFSET,
@@ -23,14 +30,41 @@ from tests.interop.driver_protocol import (
     Fetch,
     Produce,
     Record,
+    Security,
     Topic,
     UnsupportedByClientError,
     serve,
 )
 
+START_SECONDS = 10
+STOP_SECONDS = 5
 TIMESTAMP_TYPES = {0: "create", 1: "append"}
 
 Result = TypeVar("Result")
+
+
+class GivenToken(AbstractTokenProvider):  # type: ignore[misc]
+    """Always the same token."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def token(self) -> str:
+        return self._token
+
+
+class LoggedReason(logging.Handler):
+    """Keeps the first error of the client's log, except the one that it raises itself."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.first: Exception | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for argument in record.args if isinstance(record.args, tuple) else ():
+            is_reason = not isinstance(argument, KafkaConnectionError)
+            if isinstance(argument, Exception) and is_reason:
+                self.first = self.first or argument
 
 
 class AiokafkaDriver:
@@ -38,11 +72,34 @@ class AiokafkaDriver:
 
     def __init__(self, bootstrap: str, runner: asyncio.Runner) -> None:
         self.bootstrap = bootstrap
+        self.settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
         self.runner = runner
+        self.logged = LoggedReason()
+        logging.getLogger("aiokafka").addHandler(self.logged)
 
     def error_of(self, error: Exception) -> Error:
+        if isinstance(error, KafkaConnectionError) and self.logged.first is not None:
+            error = self.logged.first
         number = getattr(error, "errno", None) if isinstance(error, KafkaError) else None
         return Error(type(error).__name__, number)
+
+    def secure(self, security: Security) -> None:
+        self.logged.first = None
+        named = {
+            "bootstrap_servers": security["bootstrap"],
+            "security_protocol": security["protocol"],
+            "sasl_mechanism": security["mechanism"],
+            "sasl_plain_username": security["user"],
+            "sasl_plain_password": security["password"],
+        }
+        self.settings = {name: value for name, value in named.items() if value}
+        self.settings["ssl_context"] = create_ssl_context(
+            cafile=security["ca"],
+            certfile=security["certificate"] or None,
+            keyfile=security["key"] or None,
+        )
+        if security["token"]:
+            self.settings["sasl_oauth_token_provider"] = GivenToken(security["token"])
 
     def _ask(self, question: Callable[[AIOKafkaAdminClient], Awaitable[Result]]) -> Result:
         async def ask() -> Result:
@@ -120,7 +177,7 @@ class AiokafkaDriver:
 
     async def _with_consumer(self, work: Callable[[AIOKafkaConsumer], Awaitable[Result]]) -> Result:
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap,
+            **self.settings,
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",
@@ -137,15 +194,15 @@ class AiokafkaDriver:
 
     async def _produce(self, call: Produce) -> list[tuple[int, int]]:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap,
+            **self.settings,
             compression_type=None if call.codec == "none" else call.codec,
             acks="all" if call.acks == "all" else int(call.acks),
             enable_idempotence=call.idempotence,
             max_request_size=4 << 20,
             linger_ms=5,
         )
-        await producer.start()
         try:
+            await asyncio.wait_for(producer.start(), START_SECONDS)
             sent = [
                 await producer.send(
                     call.topic,
@@ -159,7 +216,8 @@ class AiokafkaDriver:
             ]
             told = await asyncio.gather(*sent)
         finally:
-            await producer.stop()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(producer.stop(), STOP_SECONDS)
         # With acks=0 there is no answer.
         return [(-1, NO_OFFSET) if t is None else (t.partition, t.offset) for t in told]
 

@@ -3,6 +3,9 @@
 A librdkafka consumer wants a group id even when it only assigns; it is given one and never
 subscribes or commits. Its position at `latest` is asked for and assigned as a number, because
 librdkafka settles a logical end only when the first fetch is on its way.
+
+librdkafka reports a failed login to a callback and tries again for as long as it may. So the calls
+of a client with a login end with the first such report.
 """
 
 import sys
@@ -31,24 +34,53 @@ from tests.interop.driver_protocol import (
     Fetch,
     Produce,
     Record,
+    Security,
     Topic,
     serve,
 )
 
 TIMEOUT_SECONDS = 30
+TOKEN_EXPIRES_AT = 2**31
+"""The broker decides whether a token is valid, not its client."""
 
 
 class ConfluentDriver:
     """See the module."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
+        self.settings: dict[str, Any] = {"bootstrap.servers": bootstrap}
+        self.reported: list[KafkaError] = []
         self.admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def error_of(self, error: Exception) -> Error:
         if isinstance(error, KafkaException) and isinstance(error.args[0], KafkaError):
             return Error(error.args[0].name(), error.args[0].code())
         return Error(type(error).__name__, None)
+
+    def secure(self, security: Security) -> None:
+        token = security["token"]
+        named = {
+            "bootstrap.servers": security["bootstrap"],
+            "security.protocol": security["protocol"],
+            "ssl.ca.location": security["ca"],
+            "ssl.certificate.location": security["certificate"],
+            "ssl.key.location": security["key"],
+            "sasl.mechanism": security["mechanism"],
+            "sasl.username": security["user"],
+            "sasl.password": security["password"],
+        }
+        self.settings = {name: value for name, value in named.items() if value}
+        if token:
+            self.settings["oauth_cb"] = lambda _settings: (token, TOKEN_EXPIRES_AT)
+        self.reported = []
+        self.settings["error_cb"] = self.reported.append
+
+    def _check_reports(self) -> None:
+        """Raise the first error that a client reported, except the summary of them."""
+        while self.reported:
+            error = self.reported.pop(0)
+            if error.code() != KafkaError._ALL_BROKERS_DOWN:
+                raise KafkaException(error)
 
     def describe_cluster(self) -> Cluster:
         found = self.admin.describe_cluster(request_timeout=TIMEOUT_SECONDS).result()
@@ -103,7 +135,7 @@ class ConfluentDriver:
     def produce(self, call: Produce) -> list[tuple[int, int]]:
         producer = Producer(
             {
-                "bootstrap.servers": self.bootstrap,
+                **self.settings,
                 "compression.type": call.codec,
                 "acks": call.acks,
                 "enable.idempotence": call.idempotence,
@@ -116,13 +148,15 @@ class ConfluentDriver:
         for record in call.records:
             sent.append(_send(producer, call.topic, record))
             producer.poll(0)
-        producer.flush(TIMEOUT_SECONDS)
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while producer.flush(0.05) and time.monotonic() < deadline:
+            self._check_reports()
         return [future.result(0) for future in sent]
 
     def fetch(self, call: Fetch) -> list[Record]:
         consumer = Consumer(
             {
-                "bootstrap.servers": self.bootstrap,
+                **self.settings,
                 "group.id": "interop-assign-only",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -142,6 +176,7 @@ class ConfluentDriver:
         deadline = time.monotonic() + call.timeout_ms / 1000
         while len(records) < call.count and time.monotonic() < deadline:
             message = consumer.poll(0.05)
+            self._check_reports()
             if message is None:
                 continue
             problem = message.error()

@@ -1,11 +1,18 @@
-"""kafka-python behind the driver's calls; consumers have no group id and assign."""
+"""kafka-python behind the driver's calls; consumers have no group id and assign.
 
+A client that cannot log in logs the reason and tries again until its time is over, and then raises
+only that. So the calls of a client with a login raise the first reason that it logs.
+"""
+
+import logging
 import sys
 import time
+from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic, OffsetSpec
 from kafka.errors import KafkaError, for_code
+from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from tests.interop.driver_protocol import (
     NO_OFFSET,
@@ -14,6 +21,7 @@ from tests.interop.driver_protocol import (
     Fetch,
     Produce,
     Record,
+    Security,
     Topic,
     serve,
 )
@@ -22,16 +30,56 @@ TIMEOUT_SECONDS = 30
 TIMESTAMP_TYPES = {0: "create", 1: "append"}
 
 
+class GivenToken(AbstractTokenProvider):  # type: ignore[misc]
+    """Always the same token."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._token = token
+
+    def token(self) -> str:
+        return self._token
+
+
+class FirstReason(logging.Handler):
+    """Raises the reason of a failed connection at the place where the client logs it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if str(record.msg).startswith("Bootstrap connection") and isinstance(record.args, tuple):
+            for argument in record.args:
+                if isinstance(argument, Exception):
+                    raise argument
+
+
+FIRST_REASON = FirstReason()
+
+
 class KafkaPythonDriver:
     """See the module."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
+        self.settings: dict[str, Any] = {"bootstrap_servers": bootstrap}
         self.admin = KafkaAdminClient(bootstrap_servers=bootstrap)
 
     def error_of(self, error: Exception) -> Error:
         number = getattr(error, "errno", None) if isinstance(error, KafkaError) else None
         return Error(type(error).__name__, number)
+
+    def secure(self, security: Security) -> None:
+        named = {
+            "bootstrap_servers": security["bootstrap"],
+            "security_protocol": security["protocol"],
+            "ssl_cafile": security["ca"],
+            "ssl_certfile": security["certificate"],
+            "ssl_keyfile": security["key"],
+            "sasl_mechanism": security["mechanism"],
+            "sasl_plain_username": security["user"],
+            "sasl_plain_password": security["password"],
+        }
+        self.settings = {name: value for name, value in named.items() if value}
+        logging.getLogger("kafka.net.manager").addHandler(FIRST_REASON)
+        if security["token"]:
+            self.settings["sasl_oauth_token_provider"] = GivenToken(security["token"])
 
     def describe_cluster(self) -> Cluster:
         found = self.admin.describe_cluster()
@@ -90,7 +138,7 @@ class KafkaPythonDriver:
 
     def produce(self, call: Produce) -> list[tuple[int, int]]:
         producer = KafkaProducer(
-            bootstrap_servers=self.bootstrap,
+            **self.settings,
             compression_type=None if call.codec == "none" else call.codec,
             acks="all" if call.acks == "all" else int(call.acks),
             enable_idempotence=call.idempotence,
@@ -118,7 +166,7 @@ class KafkaPythonDriver:
 
     def fetch(self, call: Fetch) -> list[Record]:
         consumer = KafkaConsumer(
-            bootstrap_servers=self.bootstrap,
+            **self.settings,
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",

@@ -44,7 +44,6 @@ _SETTINGS: Final[Mapping[str, SettingType]] = {
     "groups.consumer_heartbeat_interval_ms_min": _INT,
     "groups.consumer_members_max": _INT,
     "groups.consumer_migration_policy": _STRING,
-    "groups.consumer_regex_refresh_interval_ms": _INT,
     "groups.consumer_session_timeout_ms": _INT,
     "groups.consumer_session_timeout_ms_max": _INT,
     "groups.consumer_session_timeout_ms_min": _INT,
@@ -66,10 +65,6 @@ _SETTINGS: Final[Mapping[str, SettingType]] = {
     "quotas.controller_window_seconds": _INT,
     "quotas.window_count": _INT,
     "quotas.window_seconds": _INT,
-    "security.allow_everyone_if_no_acl_found": _BOOLEAN,
-    "security.failed_login_delay_ms": _INT,
-    "security.reauthentication_ms_max": _LONG,
-    "security.super_users": _STRING,
     "topic_defaults.auto_create": _BOOLEAN,
     "topic_defaults.message_bytes_max": _INT,
     "topic_defaults.partitions_default": _INT,
@@ -106,10 +101,6 @@ def _advertised(settings: Settings) -> str | None:
         f"{one.name}://{one.advertised_host or one.host}:{one.advertised_port or one.port}"
         for one in listeners
     )
-
-
-def _protocols(settings: Settings) -> str:
-    return ",".join(f"{one.name}:{one.protocol}" for one in settings.all_listeners)
 
 
 _OTHERS: Final = (
@@ -169,12 +160,6 @@ _OTHERS: Final = (
         _LIST,
         _listeners,
         "Where the broker listens.",
-    ),
-    _Row(
-        "listener.security.protocol.map",
-        _LIST,
-        _protocols,
-        "The protocol of each listener.",
     ),
     _Row(
         "max.incremental.fetch.session.cache.slots",

@@ -1,10 +1,13 @@
 // franz-go behind the driver's calls (see driver_protocol.py for what they mean).
-// Consumers are given partitions directly; there is no group.
+// Consumers are given partitions directly; there is no group. A client that may not log in tries
+// again for as long as it may; so a secured client first asks for a sign of life, which is an error.
 package main
 
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +18,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const (
@@ -71,10 +77,63 @@ type topicCall struct {
 	Number     int64              `json:"number"`
 }
 
+type security struct {
+	Bootstrap   string `json:"bootstrap"`
+	CA          string `json:"ca"`
+	Certificate string `json:"certificate"`
+	Key         string `json:"key"`
+	Mechanism   string `json:"mechanism"`
+	User        string `json:"user"`
+	Password    string `json:"password"`
+	Token       string `json:"token"`
+}
+
 type driver struct {
-	bootstrap string
+	basic     []kgo.Opt
+	isSecured bool
 	client    *kgo.Client
 	admin     *kadm.Client
+}
+
+func (d *driver) secure(given security) error {
+	authority, err := os.ReadFile(given.CA)
+	if err != nil {
+		return err
+	}
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(authority)
+	if given.Key != "" {
+		pair, err := tls.LoadX509KeyPair(given.Certificate, given.Key)
+		if err != nil {
+			return err
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	d.basic = []kgo.Opt{kgo.SeedBrokers(given.Bootstrap), kgo.DialTLSConfig(config)}
+	d.isSecured = true
+	user := scram.Auth{User: given.User, Pass: given.Password}
+	switch given.Mechanism {
+	case "PLAIN":
+		auth := plain.Auth{User: given.User, Pass: given.Password}
+		d.basic = append(d.basic, kgo.SASL(auth.AsMechanism()))
+	case "SCRAM-SHA-256":
+		d.basic = append(d.basic, kgo.SASL(user.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		d.basic = append(d.basic, kgo.SASL(user.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		d.basic = append(d.basic, kgo.SASL(oauth.Auth{Token: given.Token}.AsMechanism()))
+	}
+	return nil
+}
+
+func (d *driver) newClient(ctx context.Context, more ...kgo.Opt) (*kgo.Client, error) {
+	client, err := kgo.NewClient(append(append([]kgo.Opt{}, d.basic...), more...)...)
+	if err == nil && d.isSecured {
+		if err = client.Ping(ctx); err != nil {
+			client.Close()
+		}
+	}
+	return client, err
 }
 
 // An absent value is not an empty one: franz-go has nil for it, JSON has null.
@@ -216,7 +275,6 @@ var acks = map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kg
 // No delivery timeout: franz-go counts it from a record's own timestamp, and ours lie far back.
 func (d *driver) produce(ctx context.Context, call produceCall) (any, error) {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(d.bootstrap),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codecs[call.Codec]),
 		kgo.ProducerBatchMaxBytes(batchBytesMax),
@@ -226,7 +284,7 @@ func (d *driver) produce(ctx context.Context, call produceCall) (any, error) {
 	if !call.Idempotence {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
-	client, err := kgo.NewClient(options...)
+	client, err := d.newClient(ctx, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -275,8 +333,8 @@ func (d *driver) fetch(ctx context.Context, call fetchCall) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(d.bootstrap),
+	client, err := d.newClient(
+		ctx,
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{call.Topic: {call.Partition: offset}}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.FetchMaxPartitionBytes(batchBytesMax),
@@ -343,6 +401,12 @@ func (d *driver) answer(line []byte) (any, error) {
 			return nil, err
 		}
 		return d.fetch(ctx, call)
+	case "secure":
+		var call struct{ Security security }
+		if err := json.Unmarshal(line, &call); err != nil {
+			return nil, err
+		}
+		return nil, d.secure(call.Security)
 	}
 	if err := json.Unmarshal(line, &topic); err != nil {
 		return nil, err
@@ -375,13 +439,14 @@ func toError(err error) any {
 }
 
 func main() {
-	client, err := kgo.NewClient(kgo.SeedBrokers(os.Args[1]), kgo.MetadataMinAge(50*time.Millisecond))
+	basic := []kgo.Opt{kgo.SeedBrokers(os.Args[1])}
+	client, err := kgo.NewClient(append(basic, kgo.MetadataMinAge(50*time.Millisecond))...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	defer client.Close()
-	d := &driver{os.Args[1], client, kadm.NewClient(client)}
+	d := &driver{basic: basic, client: client, admin: kadm.NewClient(client)}
 	input := bufio.NewReaderSize(os.Stdin, 1<<20)
 	output := json.NewEncoder(os.Stdout)
 	for {

@@ -1,5 +1,8 @@
 // The Java client behind the driver's calls (see driver_protocol.py for what they mean).
-// Consumers have no group id and assign.
+// Consumers have no group id and assign. A token is given by a callback handler of its own, which
+// does not look into it: the broker decides whether it is valid. A producer that may not log in
+// tries again for two minutes; so an administrator with the same settings connects first, which
+// fails at once.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -10,15 +13,20 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import javax.security.auth.callback.Callback;
+import javax.security.auth.login.AppConfigurationEntry;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.NewTopic;
@@ -34,6 +42,9 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.protocol.Errors;
 import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.security.auth.AuthenticateCallbackHandler;
+import org.apache.kafka.common.security.oauthbearer.OAuthBearerToken;
+import org.apache.kafka.common.security.oauthbearer.OAuthBearerTokenCallback;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
@@ -42,18 +53,107 @@ public class Driver {
     private static final int TIMEOUT_MS = 30_000;
     private static final int REQUEST_BYTES_MAX = 4 << 20;
 
-    private final String bootstrap;
+    private static final String MODULES = "org.apache.kafka.common.security.";
+
+    private Map<String, Object> basic;
+    private boolean isSecured = false;
     private final Admin admin;
 
     Driver(String bootstrap) {
-        this.bootstrap = bootstrap;
-        this.admin = Admin.create(settings(Map.of()));
+        this.basic = Map.of("bootstrap.servers", bootstrap);
+        this.admin = Admin.create(basic);
     }
 
     private Map<String, Object> settings(Map<String, Object> more) {
         Map<String, Object> all = new HashMap<>(more);
-        all.put("bootstrap.servers", bootstrap);
+        all.putAll(basic);
         return all;
+    }
+
+    private JsonNode secure(JsonNode security) throws IOException {
+        String mechanism = security.get("mechanism").asText();
+        basic = new HashMap<>(Map.of(
+            "bootstrap.servers", security.get("bootstrap").asText(),
+            "security.protocol", security.get("protocol").asText(),
+            "ssl.truststore.type", "PEM",
+            "ssl.truststore.location", security.get("ca").asText()));
+        if (!security.get("key").asText().isEmpty()) {
+            basic.put("ssl.keystore.type", "PEM");
+            basic.put("ssl.keystore.key", Files.readString(Path.of(security.get("key").asText())));
+            basic.put("ssl.keystore.certificate.chain",
+                Files.readString(Path.of(security.get("certificate").asText())));
+        }
+        if (mechanism.equals("OAUTHBEARER")) {
+            basic.put("sasl.login.callback.handler.class", GivenToken.class.getName());
+            basic.put("sasl.jaas.config", MODULES + "oauthbearer.OAuthBearerLoginModule required"
+                + " token=\"" + security.get("token").asText() + "\";");
+        } else if (!mechanism.isEmpty()) {
+            String module = mechanism.equals("PLAIN") ? "plain.Plain" : "scram.Scram";
+            basic.put("sasl.jaas.config", MODULES + module + "LoginModule required username=\""
+                + security.get("user").asText() + "\" password=\""
+                + security.get("password").asText() + "\";");
+        }
+        if (!mechanism.isEmpty()) {
+            basic.put("sasl.mechanism", mechanism);
+        }
+        isSecured = true;
+        return JSON.nullNode();
+    }
+
+    private void connectSecured() throws Exception {
+        try (Admin secured = Admin.create(basic)) {
+            secured.describeCluster().nodes().get();
+        }
+    }
+
+    /** Returns the token of the JAAS settings, as one that is valid for some minutes. */
+    public static class GivenToken implements AuthenticateCallbackHandler, OAuthBearerToken {
+        private final long begun = System.currentTimeMillis();
+        private String token;
+
+        @Override
+        public void configure(
+                Map<String, ?> configs, String mechanism, List<AppConfigurationEntry> entries) {
+            token = (String) entries.get(0).getOptions().get("token");
+        }
+
+        @Override
+        public void handle(Callback[] callbacks) {
+            for (Callback callback : callbacks) {
+                if (callback instanceof OAuthBearerTokenCallback asked) {
+                    asked.token(this);
+                }
+            }
+        }
+
+        @Override
+        public String value() {
+            return token;
+        }
+
+        @Override
+        public Set<String> scope() {
+            return Set.of();
+        }
+
+        @Override
+        public long lifetimeMs() {
+            return begun + 300_000;
+        }
+
+        @Override
+        public Long startTimeMs() {
+            return begun;
+        }
+
+        @Override
+        public String principalName() {
+            return "interop";
+        }
+
+        @Override
+        public void close() {
+        }
     }
 
     private static byte[] bytes(JsonNode node) throws IOException {
@@ -160,6 +260,9 @@ public class Driver {
             "request.timeout.ms", TIMEOUT_MS - 1000,
             "delivery.timeout.ms", TIMEOUT_MS));
         ArrayNode places = JSON.createArrayNode();
+        if (isSecured) {
+            connectSecured();
+        }
         try (var producer = new KafkaProducer<>(
                 settings, new ByteArraySerializer(), new ByteArraySerializer())) {
             List<Future<RecordMetadata>> sent = new ArrayList<>();
@@ -238,6 +341,7 @@ public class Driver {
             case "list_offset" -> listOffset(call);
             case "produce" -> produce(call);
             case "fetch" -> fetch(call);
+            case "secure" -> secure(call.get("security"));
             default -> throw new IllegalArgumentException("no such call: " + call);
         };
     }

@@ -5,6 +5,7 @@
 // decoder, without the group around them. Snappy, LZ4 and Zstandard are plug-ins, as its manual
 // says. It tells no topic ids, and cannot ask for the offset of the largest timestamp.
 
+const fs = require('fs')
 const readline = require('readline')
 const lz4 = require('lz4-napi')
 const zstd = require('@bokuweb/zstd-wasm')
@@ -57,18 +58,47 @@ const fromHeaders = (headers) =>
     (Array.isArray(value) ? value : [value]).map((one) => [name, pack(one)])
   )
 
-const kafka = new Kafka({ ...client, logLevel: logLevel.ERROR, logCreator: errorLogger })
-const admin = kafka.admin()
+let kafka, admin, cluster
 
-const cluster = new Cluster({
+const open = (settings) => {
+  kafka = new Kafka({ ...settings, logLevel: logLevel.ERROR, logCreator: errorLogger })
+  admin = kafka.admin()
+  cluster = new Cluster({
+    ...settings,
+    logger: createLogger({ level: logLevel.ERROR, logCreator: errorLogger }),
+    socketFactory: socketFactory(),
+    requestTimeout: 30000,
+    enforceRequestTimeout: true,
+    metadataMaxAge: 300000,
+    allowAutoTopicCreation: false,
+    maxInFlightRequests: null,
+  })
+}
+
+const connect = async () => {
+  await admin.connect()
+  await cluster.connect()
+}
+
+const disconnect = async () => {
+  await admin.disconnect()
+  await cluster.disconnect()
+}
+
+const read = (path) => (path ? fs.readFileSync(path) : undefined)
+
+const securedClient = ({ bootstrap, ca, certificate, key, mechanism, user, password, token }) => ({
   ...client,
-  logger: createLogger({ level: logLevel.ERROR, logCreator: errorLogger }),
-  socketFactory: socketFactory(),
-  requestTimeout: 30000,
-  enforceRequestTimeout: true,
-  metadataMaxAge: 300000,
-  allowAutoTopicCreation: false,
-  maxInFlightRequests: null,
+  brokers: [bootstrap],
+  ssl: { ca: [read(ca)], cert: read(certificate), key: read(key) },
+  sasl: mechanism
+    ? {
+        mechanism: mechanism.toLowerCase(),
+        username: user,
+        password,
+        oauthBearerProvider: async () => ({ value: token }),
+      }
+    : undefined,
 })
 
 const leaderOf = async (topic, partition) => {
@@ -180,6 +210,7 @@ const calls = {
   },
 
   async fetch({ topic, partition, at, number, count, timeout_ms, then_produce }) {
+    await connect()
     let offset = await offsetAt(topic, partition, at, number)
     const broker = await leaderOf(topic, partition)
     const sending = then_produce ? calls.produce(then_produce) : Promise.resolve()
@@ -221,6 +252,12 @@ const calls = {
   },
 }
 
+calls.secure = async ({ security }) => {
+  await disconnect()
+  open(securedClient(security))
+  return null
+}
+
 const errorOf = (error) => {
   if (error instanceof Unsupported) return { class: 'Unsupported', code: null }
   const [first] = error.errors || []
@@ -232,8 +269,8 @@ const errorOf = (error) => {
 
 const main = async () => {
   await zstd.init()
-  await admin.connect()
-  await cluster.connect()
+  open(client)
+  await connect()
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const { op, ...words } = JSON.parse(line)
     let answer
@@ -245,8 +282,7 @@ const main = async () => {
     }
     process.stdout.write(JSON.stringify(answer) + '\n')
   }
-  await admin.disconnect()
-  await cluster.disconnect()
+  await disconnect()
 }
 
 main().catch((error) => {
