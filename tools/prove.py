@@ -111,6 +111,10 @@ SUITES_OF_OTHERS = (
     ("librdkafka", "librdkafka's own tests, both group protocols"),
     ("kafka_it", "Apache Kafka's own integration tests"),
 )
+SECURED_BROKERS = (
+    ("sessions", "Apache Kafka", "kafka"),
+    ("sessions-penstock", "Penstock", "penstock"),
+)
 EVERYTHING = "crash or not crash"
 PROOFS = (
     Proof(
@@ -188,12 +192,15 @@ PROOFS = (
         ("make", "interop-live"),
         (sums_of("{0} tests passed", r"(\d+) passed"),),
     ),
-    Proof(
-        "sessions",
-        "Penstock's client on a secured Apache Kafka, 100 sessions renewed under load",
-        pytest_of("tests/interop/test_secured_clients.py", marker="interop"),
-        (passed, lines_like(r"sessions with \S+: ")),
-        {"PENSTOCK_SESSIONS": "100"},
+    *(
+        Proof(
+            name,
+            f"Penstock's client on a secured {title}, 100 sessions renewed under load",
+            pytest_of("tests/interop/test_secured_clients.py", "-k", broker, marker="interop"),
+            (passed, lines_like(r"sessions on \w+ with \S+: ")),
+            {"PENSTOCK_SESSIONS": "100"},
+        )
+        for name, title, broker in SECURED_BROKERS
     ),
     Proof(
         "authorizer",

@@ -74,4 +74,5 @@ def test_what_cannot_change_while_a_broker_runs() -> None:
         "admin.certificate",
         "admin.key",
         "admin.client_ca",
+        "admin.principal_mapping_rules",
     }

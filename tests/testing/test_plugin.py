@@ -187,7 +187,7 @@ import pytest
         ("partitions=3", [], "partitions is not a keyword of penstock.BrokerConfig"),
         ("3", [], "takes one table of settings"),
         ("", ["penstock_broker_scope = test"], "penstock_broker_scope = 'test' is none of"),
-        ("", ["penstock_settings = topic_defaults.p = 3"], "topic_defaults.p = 3"),
+        ("", ["penstock_settings = topic_defaults.p = 3"], "topic_defaults.p (penstock_settings"),
     ],
 )
 def test_wrong_settings_are_told_in_a_line(

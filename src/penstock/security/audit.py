@@ -22,6 +22,9 @@ REPEAT_SECONDS: Final = 10.0
 DENIALS_MAX: Final = 20_000
 """Denials that are counted at one time; above, the oldest counts are written early."""
 
+DUE_AT_ONCE: Final = 200
+"""Counts that are written at once: the event loop has other work."""
+
 LOGIN: Final = "login"
 LOGIN_FAILED: Final = "login_failed"
 REAUTHENTICATED: Final = "reauth"
@@ -109,7 +112,9 @@ class RepeatedDenials:
 
     def due(self, now: float) -> Iterator[AuditEvent]:
         """Yield the counts whose time is over, and forget them; the oldest come first."""
-        while self._known:
+        for _ in range(DUE_AT_ONCE):
+            if not self._known:
+                return
             key, oldest = next(iter(self._known.items()))
             if now - oldest.since < REPEAT_SECONDS:
                 return

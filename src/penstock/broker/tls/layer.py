@@ -37,6 +37,7 @@ from penstock.broker.tls.handshake_failures import (
 from penstock.broker.tls.handshakes import is_hello, whole_records
 from penstock.broker.tls.secured_transport import TlsTransport
 from penstock.broker.tls.tls_limits import (
+    BARREN_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
     HANDSHAKE_READ_BYTES,
     RECORD_BYTES_MAX,
@@ -55,7 +56,9 @@ class TlsLayer(asyncio.BufferedProtocol):
     """Receives for one connection: its handshake, then its decrypted bytes."""
 
     __slots__ = (
+        "_barren_bytes",
         "_handshake_bytes",
+        "_has_content",
         "_has_ended",
         "_has_place",
         "_has_unread",
@@ -88,6 +91,10 @@ class TlsLayer(asyncio.BufferedProtocol):
         """Received bytes that OpenSSL does not have yet."""
         self._has_unread = False
         """Whether OpenSSL has decrypted bytes that did not fit into the last buffer."""
+        self._has_content = False
+        """Whether the peer has sent any content."""
+        self._barren_bytes = 0
+        """Bytes received since the last content: records about keys cost CPU and deliver none."""
         self._is_paused = False
         self._peer_has_ended = False
         """The end of the peer was received; it is reported after all bytes before it."""
@@ -278,11 +285,20 @@ class TlsLayer(asyncio.BufferedProtocol):
                 self._pause_raw()
                 return
             buffer = self._inner.get_buffer(-1)
-            stop = position + max(len(buffer), _PIECE_BYTES_MIN) - len(left)
+            piece_bytes = (
+                max(len(buffer), _PIECE_BYTES_MIN) if self._has_content else _PIECE_BYTES_MIN
+            )
+            stop = position + piece_bytes - len(left)
             count, left = self._decrypt_into(buffer, left, received[position:stop])
+            self._barren_bytes += min(stop, end) - position
             position = min(stop, end)
             if count:
+                self._has_content, self._barren_bytes = True, 0
                 self._inner.buffer_updated(count)
+            elif self._barren_bytes > BARREN_BYTES_MAX and not self._is_over:
+                error = ssl.SSLError(1, "too many records without content")
+                error.reason = "TOO_MANY_RECORDS_WITHOUT_CONTENT"
+                self.break_off(error)
         if self._is_over:
             return
         assert self._transport is not None

@@ -24,8 +24,12 @@ HANDSHAKE_PLACE_SECONDS_MIN: Final = 1.0
 """A handshake keeps its place for this time, even if others wait: longer than honest handshakes
 take, and short enough that silent clients do not keep others out."""
 
-HANDSHAKE_BYTES_MAX: Final = 131_072
-"""Bytes of a client in its handshake. OpenSSL accepts 100 KiB of certificates."""
+HANDSHAKE_BYTES_MAX: Final = 32_768
+"""Bytes of a client in its handshake: a chain of ten certificates. OpenSSL would accept 100 KiB and
+keep them with the session."""
+
+BARREN_BYTES_MAX: Final = 40_960
+"""Bytes of a client after its handshake without content: two records, one of them incomplete."""
 
 HANDSHAKE_READ_BYTES: Final = 16_384
 """Bytes read at a time during a handshake: a client can occupy this much before it has a place."""

@@ -68,3 +68,13 @@ class AdminSettings(Section):
             description="Certificate authorities of callers, in PEM, for `auth` `mtls`.",
         ),
     ] = None
+    principal_mapping_rules: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=4_096,
+            description="How a caller's certificate becomes a principal, for `auth` `mtls`; the "
+            "same rules as those of the listeners give a client one identity everywhere.",
+            json_schema_extra={"kafka": "ssl.principal.mapping.rules"},
+        ),
+    ] = "DEFAULT"

@@ -156,6 +156,7 @@ def _admin(settings: Settings) -> Iterator[str]:
         yield (
             'admin.auth = "mtls" needs admin.certificate, admin.key and admin.client_ca. Set them.'
         )
+    yield from _two_identities(settings)
     if is_loopback(admin.host) or settings.security.allow_insecure:
         return
     if admin.auth == "none":
@@ -169,6 +170,22 @@ def _admin(settings: Settings) -> Iterator[str]:
             f"the admin port on {admin.host} receives credentials without TLS. Set "
             "admin.certificate and admin.key, or accept the risk with "
             "security.allow_insecure = true."
+        )
+
+
+def _two_identities(settings: Settings) -> Iterator[str]:
+    """Yield listeners that map certificates to other principals than the admin port."""
+    own = settings.admin.principal_mapping_rules
+    if settings.admin.auth != "mtls":
+        return
+    for listener in settings.listeners:
+        tls = listener.tls
+        if tls is None or tls.client_auth == "none" or tls.principal_mapping_rules == own:
+            continue
+        yield (
+            f"the listener {listener.name} maps client certificates by "
+            f"{tls.principal_mapping_rules!r} and the admin port by {own!r}: one client would have "
+            "two identities. Set admin.principal_mapping_rules to the same rules."
         )
 
 

@@ -30,7 +30,7 @@ from penstock.security.sasl_client import OAUTHBEARER, PLAIN
 from penstock.security.secret import Secret
 
 HEADER_BYTES_MAX: Final = 24_576
-REMEMBERED_SECONDS: Final = 30.0
+REMEMBERED_SECONDS: Final = 5.0
 REMEMBERED_MAX: Final = 1_000
 LISTENER: Final = "ADMIN"
 """The name of the admin port in the audit log."""
@@ -112,8 +112,9 @@ class AdminCallers:
             return None
         from penstock.security.certificates.principal_mapping import PrincipalMapper
 
+        rules = self._settings.principal_mapping_rules
         try:
-            principal = PrincipalMapper().principal(given.certificate)
+            principal = PrincipalMapper(rules).principal(given.certificate)
         except PenstockError:
             return None
         return Caller(principal, given.address, "mTLS")

@@ -19,11 +19,16 @@ from penstock.security.audit import AuditEvent, RepeatedDenials
 
 logger = logging.getLogger(audit.LOGGER_NAME)
 
+MORE_SECONDS = 0.05
+"""Until the next counts are written, while some are due."""
+
 
 class AuditLog:
     """The audit log of one broker; also `broker.access.DecisionLog`."""
 
     def __init__(self, clock: Clock, metrics: Registry) -> None:
+        # Whatever the level of the broker's log is: an audit log with holes is none.
+        logger.setLevel(logging.INFO)
         self._clock = clock
         self._denials = RepeatedDenials()
         self._denied: dict[str, int] = {}
@@ -89,7 +94,7 @@ class AuditLog:
         self._count(peer.listener, mechanism, "failure")
         event = AuditEvent(
             event=audit.LOGIN_FAILED,
-            principal=f"User:{user}" if user else "",
+            principal=f"User:{user[: audit.TEXT_MAX]}" if user else "",
             mechanism=mechanism,
             listener=peer.listener,
             address=peer.address,
@@ -123,9 +128,10 @@ class AuditLog:
         """Write the counts of repeated denials in time, until cancelled."""
         try:
             while True:
-                await asyncio.sleep(audit.REPEAT_SECONDS / 2)
-                for one in self._denials.due(self._clock.monotonic()):
+                written = list(self._denials.due(self._clock.monotonic()))
+                for one in written:
                     self.write(one)
+                await asyncio.sleep(MORE_SECONDS if written else audit.REPEAT_SECONDS / 2)
         finally:
             for one in self._denials.all():
                 self.write(one)
@@ -156,6 +162,7 @@ def _event(
         listener=peer.listener,
         address=peer.address,
         api=ApiKey(api_key).name,
-        resource=audit.resource_text(resource_type, name),
+        # Cut here: a denial is kept for a while, and a client may send names of 32 KB.
+        resource=audit.resource_text(resource_type, name[: audit.TEXT_MAX]),
         operation=operation.name,
     )
