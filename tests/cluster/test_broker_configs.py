@@ -9,6 +9,7 @@ from penstock.cluster.configs.broker_configs import (
 )
 from penstock.cluster.configs.described_configs import BrokerLayers, ConfigSource, DescribedConfig
 from penstock.cluster.configs.topic_configs import parse_value
+from penstock.core.settings.security_settings import SecuritySettings
 from penstock.core.settings.tree import ListenerSettings, Settings, TopicDefaultsSettings
 
 CHANGED = Settings(
@@ -56,6 +57,17 @@ def test_values_are_those_in_force_in_kafkas_units() -> None:
     assert found["log.segment.bytes"].source is ConfigSource.DEFAULT
     assert found["log.retention.ms"].value == "5000"
     assert list(found) == sorted(found)
+
+
+def test_settings_of_the_authorizer_are_shown_where_they_are_given() -> None:
+    names = {"super.users", "allow.everyone.if.no.acl.found"}
+    assert not names & by_name(describe_broker(BrokerLayers())).keys()
+    given = Settings(
+        security=SecuritySettings(super_users="User:a;User:b", allow_everyone_if_no_acl_found=True)
+    )
+    found = by_name(describe_broker(BrokerLayers(static=static_layer(given))))
+    assert [found[name].value for name in sorted(names)] == ["true", "User:a;User:b"]
+    assert all(found[name].is_read_only for name in names)
 
 
 def test_what_is_given_in_hours_has_no_milliseconds() -> None:

@@ -27,8 +27,9 @@ MISSING_SETTINGS = {
     r"|inter\.broker\.|leader\.imbalance\.|auto\.leader\.|metadata\.|num\.replica\."
     r"|process\.roles|replica\.|replication\.quota\.|request\.timeout|security\.inter\."
     r"|alter\.log\.dirs\.|socket\.connection\.setup\.": "there is one broker",
-    r"sasl\.|ssl\.|delegation\.|authorizer\.|principal\.|connections\.max\.reauth|security\.prov"
-    r"|connection\.failed\.|listener\.security\.": "no authentication and no authorization yet",
+    r"sasl\.|ssl\.|authorizer\.|principal\.|connections\.max\.reauth|security\.prov"
+    r"|listener\.security\.": "settings of each listener, and of security, by other names",
+    r"delegation\.": "no delegation tokens",
     r"group\.share\.|share\.": "no share groups yet",
     r"group\.streams\.": "no groups of the streams protocol yet",
     r"remote\.|follower\.fetch\.": "no tiered storage yet",

@@ -114,7 +114,7 @@ def _given_settings(cluster: CommandCluster) -> tuple[tuple[str, ...] | None, bo
         return None, False
     if configs.error_code != ErrorCode.NONE:
         return None, False
-    values = {one.name: one.value for one in configs.configs}
-    text = values.get(SUPER_USERS)
+    shown = {one.name: one.value or "" for one in configs.configs if not one.is_sensitive}
+    text = shown.get(SUPER_USERS)
     names = None if text is None else tuple(one.strip() for one in text.split(";") if one.strip())
-    return names, str(values.get(ALLOW_EVERYONE)).lower() == "true"
+    return names, shown.get(ALLOW_EVERYONE, "").lower() == "true"

@@ -65,6 +65,9 @@ _SETTINGS: Final[Mapping[str, SettingType]] = {
     "quotas.controller_window_seconds": _INT,
     "quotas.window_count": _INT,
     "quotas.window_seconds": _INT,
+    "security.allow_everyone_if_no_acl_found": _BOOLEAN,
+    "security.failed_login_delay_ms": _INT,
+    "security.super_users": _STRING,
     "topic_defaults.auto_create": _BOOLEAN,
     "topic_defaults.message_bytes_max": _INT,
     "topic_defaults.partitions_default": _INT,
@@ -253,6 +256,9 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 }
 """Settings without a default value are absent: they are unset, or have a coarser unit."""
 
+_SHOWN_IF_GIVEN: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
+"""Settings of Kafka's authorizer, which a broker without them does not list."""
+
 DYNAMIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
     name: replace(
         config,
@@ -288,7 +294,11 @@ def static_layer(settings: Settings) -> dict[str, str]:
 
 def describe_broker(layers: BrokerLayers) -> tuple[DescribedConfig, ...]:
     """Return the broker's settings, ordered by name."""
-    return tuple(_described(BROKER_CONFIGS[name], layers) for name in sorted(BROKER_CONFIGS))
+    return tuple(
+        _described(BROKER_CONFIGS[name], layers)
+        for name in sorted(BROKER_CONFIGS)
+        if name not in _SHOWN_IF_GIVEN or name in layers.static
+    )
 
 
 def describe_shared(layers: BrokerLayers) -> tuple[DescribedConfig, ...]:
