@@ -2,8 +2,7 @@
 
     python -m compat.client_check.run [--broker kafka] [--update]
 
-Each check of a feature that Penstock does not have yet (share groups, ACLs, SCRAM) ends with a
-timeout of the client: a whole run takes minutes here and half a minute on Apache Kafka.
+Each check of a feature that Penstock does not have yet (share groups) fails.
 """
 
 import re

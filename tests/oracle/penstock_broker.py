@@ -16,12 +16,16 @@ from penstock.core.settings.config import describe_settings
 from tests.oracle.running_broker import HOST, Recipe, RunningBroker, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
+AUTHORIZER = "authorizer.class.name"
 
 
 def penstock_environment(properties: Mapping[str, str]) -> dict[str, str]:
     """Kafka's settings as variables of Penstock's environment; what it has not got is left out."""
     known = {info.kafka_name: info.environment_name for info in describe_settings()}
-    return {known[name]: value for name, value in properties.items() if name in known}
+    found = {known[name]: value for name, value in properties.items() if name in known}
+    if AUTHORIZER in properties:
+        found["PENSTOCK_SECURITY__AUTHORIZER"] = "acl"
+    return found
 
 
 def penstock_broker(
