@@ -113,11 +113,17 @@ def run_java_producer(bootstrap: str, topic: str, *, value_bytes: int, records: 
 
 
 @contextlib.contextmanager
-def idle_connections(address: str, connections: int) -> Iterator[Report]:
+def idle_connections(
+    address: str, connections: int, *, command: str = "idle", **options: str | float
+) -> Iterator[Report]:
     """Connections that were each answered once and then say nothing, while the block runs."""
-    command = _command("idle", {"address": address, "connections": connections})
+    chosen = {"address": address, "connections": connections, **options}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        _command(command, chosen),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -130,3 +136,15 @@ def idle_connections(address: str, connections: int) -> Iterator[Report]:
         finally:
             process.stdin.close()
             process.wait(RUN_TIMEOUT_SECONDS)
+
+
+@contextlib.contextmanager
+def raw_flood(name: str, **options: str | float) -> Iterator[None]:
+    """Run a command of the raw client while the block runs, then kill it."""
+    with subprocess.Popen(_command(name, options), stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+            if process.poll() is not None:
+                raise OracleError(f"the flood {name} ended early: exit code {process.returncode}")
+        finally:
+            process.kill()

@@ -15,7 +15,7 @@ import secrets
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -60,6 +60,8 @@ class Secured:
     pid: int
     ports: dict[str, int]
     context: ssl.SSLContext
+    files: Mapping[str, str]
+    """The authority, the client's certificate and its key, by the raw client's options."""
     password: str
     salted: dict[bytes, bytes] = dataclasses.field(default_factory=dict)
     """Salted passwords by salt: a login measures the broker, not the client's derivation."""
@@ -69,6 +71,11 @@ class Secured:
     def address(self, *, has_tls: bool) -> tuple[str, int]:
         """The listener with TLS, or the one without."""
         return HOST, self.ports[SSL if has_tls else PLAINTEXT]
+
+    def raw_options(self, *, has_tls: bool) -> dict[str, str]:
+        """Return the options of the raw client for a listener."""
+        host, port = self.address(has_tls=has_tls)
+        return {"address": f"{host}:{port}", **(self.files if has_tls else {})}
 
     def admin(self) -> AdminClient:
         """A client for the listener without TLS; calls end with it, so it is kept."""
@@ -143,15 +150,19 @@ def secured_brokers(folder: Path) -> Iterator[dict[str, Secured]]:
         )
         context = ssl.create_default_context(cafile=str(kafka.ca))
         context.load_cert_chain(kafka.client.chain, kafka.client.key)
+        files = {
+            "ca": str(kafka.ca),
+            "certificate": str(kafka.client.chain),
+            "key": str(kafka.client.key),
+        }
+        password = kafka.password(SCRAM_256)
         found = {
-            "kafka": Secured(
-                "kafka", kafka.broker.pid, dict(kafka.ports), context, kafka.password(SCRAM_256)
-            )
+            "kafka": Secured("kafka", kafka.broker.pid, dict(kafka.ports), context, files, password)
         }
         for name in ("penstock", "rules"):
             process, ports = _penstock(folder / name, kafka, has_rules=name == "rules")
             stack.enter_context(process)
-            found[name] = Secured(name, process.pid, ports, context, kafka.password(SCRAM_256))
+            found[name] = Secured(name, process.pid, ports, context, files, password)
             _add_user(found[name])
         _add_rules(found["rules"])
         yield found

@@ -2,17 +2,18 @@
 
     python -m benchmarks.security [--rounds 3] [--seconds 4] [--markdown]
 
-Rows, each interleaved between the brokers, after a warm-up of the same length:
+Rows, each interleaved between the brokers, after a warm-up of half the length:
 
-- produce over TLS, 256-KiB batches, one connection, eight requests in flight: CPU-s/GB of the
+- produce over TLS, 250-KB batches, one connection, eight requests in flight: CPU-s/GB of the
   broker and MB/s; the same without TLS;
 - fetch over TLS, 1-MiB answers, one connection: the same;
 - logins with SCRAM-SHA-256 on new connections, four at a time: logins/s, CPU-ms each;
 - small produce requests with and without an authorizer, eight connections: CPU-us each;
 - idle TLS connections: memory of the broker for each.
 
-CPU time is user and system time of all threads of the broker, from the kernel. The client is one
-Python process for both brokers, with Python's `ssl`. `--markdown` writes the table into the README.
+CPU time is user and system time of all threads of the broker, from the kernel. The client of the
+first four rows is the raw one (`loadgen`, Go's TLS on one thread), that of the others a Python
+process with Python's `ssl`. `--markdown` writes the table into the README.
 """
 
 import argparse
@@ -31,22 +32,16 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.load import Report, run_raw
 from benchmarks.report import put_between_marks
 from benchmarks.secured_brokers import Secured, secured_brokers
 from benchmarks.side_by_side import README
 from penstock.core.clock import SystemClock
 from penstock.protocol.codec import Message
 from penstock.protocol.connection import ClientConnection
-from penstock.protocol.messages.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-)
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
 from penstock.records.builder import BatchBuilder
@@ -55,13 +50,14 @@ from tests.oracle.running_broker import HOST
 from tests.oracle.secured_kafka import SASL_SSL
 
 GIGABYTE = 1e9
-BATCH_BYTES = 262_144
+BUFFER_BYTES = 65_536
+BATCH_RECORDS, VALUE_BYTES = 250, 1_000
 ANSWER_BYTES = 1_048_576
 IN_FLIGHT = 8
 PRODUCE_VERSION = 9
-FETCH_VERSION = 11
-FILL_BATCHES = 256
-"""64 MiB to fetch, all of them in the page cache."""
+PRODUCE_BYTES = 1_000_000_000
+FILL_BYTES = 128_000_000
+FETCH_PASSES = 16
 SMALL_CONNECTIONS = 8
 LOGINS_AT_ONCE = 4
 IDLE_CONNECTIONS = 1_000
@@ -86,8 +82,8 @@ class Line:
         self._socket = (
             plain if context is None else context.wrap_socket(plain, server_hostname="localhost")
         )
-        self._client = ClientConnection("benchmark", at_once_bytes=2 * ANSWER_BYTES)
-        self._buffer = memoryview(bytearray(BATCH_BYTES))
+        self._client = ClientConnection("benchmark")
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
 
     def frame(self, request: Message, version: int) -> bytes:
         """Return the frame of a request, which may be sent many times."""
@@ -107,17 +103,6 @@ class Line:
             left -= self._socket.recv_into(self._buffer, min(left, len(self._buffer)))
         return int.from_bytes(head)
 
-    def ask(self, request: Message, version: int) -> Message:
-        """Send a request and return its answer."""
-        _, parts = self._client.send_request(request, version)
-        self._socket.sendall(b"".join(parts))
-        while (response := self._client.next_response()) is None:
-            data = self._socket.recv(65_536)
-            if not data:
-                raise ConnectionError("the broker closed the connection")
-            self._client.receive_data(data)
-        return response.message
-
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
@@ -132,12 +117,10 @@ class Line:
         return data
 
 
-def batch_of(size_bytes: int) -> bytes:
-    """Return one batch of 1-KiB records, uncompressed."""
+def small_batch() -> bytes:
+    """Return one batch with a record of 100 bytes."""
     builder = BatchBuilder()
-    value = bytes(range(256)) * 4 if size_bytes > 1_024 else bytes(size_bytes)
-    for _ in range(max(1, size_bytes // 1_040)):
-        builder.append(Record(key=None, value=value, timestamp_ms=NOW_MS))
+    builder.append(Record(key=None, value=bytes(100), timestamp_ms=NOW_MS))
     return bytes(builder.build())
 
 
@@ -149,18 +132,6 @@ def produce_request(topic: str, batch: bytes) -> ProduceRequest:
         acks=1,
         timeout_ms=30_000,
         topic_data=(TopicProduceData(name=topic, partition_data=(data,)),),
-    )
-
-
-def fetch_request(topic: str, offset: int) -> FetchRequest:
-    """Return a request for up to 1 MiB from an offset."""
-    partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=ANSWER_BYTES)
-    return FetchRequest(
-        replica_id=-1,
-        max_wait_ms=1_000,
-        min_bytes=1,
-        max_bytes=ANSWER_BYTES,
-        topics=(FetchTopic(topic=topic, partitions=(partition,)),),
     )
 
 
@@ -177,68 +148,64 @@ def measured(broker: Secured) -> Iterator[Callable[[], tuple[float, float]]]:
     yield lambda: (time.monotonic() - begun, cpu_seconds() - cpu_begun)
 
 
-def produce(broker: Secured, *, has_tls: bool, seconds: float) -> Figure:
-    """Produce for a while; figures are for each GB."""
+def produce(broker: Secured, *, has_tls: bool) -> Figure:
+    """Produce a GB; figures are for each GB."""
     topic = broker.create_topic()
-    line = Line(broker.address(has_tls=has_tls), broker.context if has_tls else None)
-    batch = batch_of(BATCH_BYTES)
-    check = line.ask(produce_request(topic, batch), PRODUCE_VERSION)
-    assert isinstance(check, ProduceResponse)
-    assert not check.responses[0].partition_responses[0].error_code
-    frame = line.frame(produce_request(topic, batch), PRODUCE_VERSION)
+    options = broker.raw_options(has_tls=has_tls)
 
-    def run(limit_seconds: float) -> int:
-        deadline, sent = time.monotonic() + limit_seconds, 0
-        for _ in range(IN_FLIGHT):
-            line.send(frame)
-        while time.monotonic() < deadline:
-            line.skip_answer()
-            line.send(frame)
-            sent += 1
-        for _ in range(IN_FLIGHT):
-            line.skip_answer()
-        return sent + IN_FLIGHT
+    def run(total_bytes: int) -> Report:
+        return run_raw(
+            "produce-stream",
+            topic=topic,
+            records=BATCH_RECORDS,
+            value_bytes=VALUE_BYTES,
+            in_flight=IN_FLIGHT,
+            total_bytes=total_bytes,
+            **options,
+        )
 
-    run(seconds / 2)
+    run(PRODUCE_BYTES // 2)
     with measured(broker) as so_far:
-        gigabytes = run(seconds) * len(batch) / GIGABYTE
-        elapsed, cpu = so_far()
-    line.close()
+        report = run(PRODUCE_BYTES)
+        _, cpu = so_far()
     broker.delete_topic(topic)
-    return Figure(gigabytes * 1_000 / elapsed, cpu / gigabytes)
+    return _by_gigabyte(report, cpu)
 
 
-def fetch(broker: Secured, *, has_tls: bool, seconds: float) -> Figure:
-    """Fetch the same 64 MiB again and again."""
+def fetch(broker: Secured, *, has_tls: bool) -> Figure:
+    """Fetch the same records, which are in the page cache, again and again."""
     topic = broker.create_topic()
-    line = Line(broker.address(has_tls=has_tls), broker.context if has_tls else None)
-    batch = batch_of(BATCH_BYTES)
-    records = max(1, BATCH_BYTES // 1_040)
-    for _ in range(FILL_BATCHES):
-        line.ask(produce_request(topic, batch), PRODUCE_VERSION)
-    step = records * (ANSWER_BYTES // BATCH_BYTES)
-    frames = [
-        line.frame(fetch_request(topic, offset), FETCH_VERSION)
-        for offset in range(0, records * FILL_BATCHES - step, step)
-    ]
-    check = line.ask(fetch_request(topic, 0), FETCH_VERSION)
-    assert isinstance(check, FetchResponse)
+    filled = run_raw(
+        "produce-stream",
+        topic=topic,
+        records=BATCH_RECORDS,
+        value_bytes=VALUE_BYTES,
+        in_flight=IN_FLIGHT,
+        total_bytes=FILL_BYTES,
+        **broker.raw_options(has_tls=False),
+    )
 
-    def run(limit_seconds: float) -> int:
-        deadline, received = time.monotonic() + limit_seconds, 0
-        while time.monotonic() < deadline:
-            for frame in frames:
-                line.send(frame)
-                received += line.skip_answer()
-        return received
+    def run(passes: int) -> Report:
+        return run_raw(
+            "fetch-stream",
+            topic=topic,
+            max_bytes=ANSWER_BYTES,
+            end_offset=filled.records,
+            passes=passes,
+            **broker.raw_options(has_tls=has_tls),
+        )
 
-    run(seconds / 2)
+    run(FETCH_PASSES // 2)
     with measured(broker) as so_far:
-        gigabytes = run(seconds) / GIGABYTE
-        elapsed, cpu = so_far()
-    line.close()
+        report = run(FETCH_PASSES)
+        _, cpu = so_far()
     broker.delete_topic(topic)
-    return Figure(gigabytes * 1_000 / elapsed, cpu / gigabytes)
+    return _by_gigabyte(report, cpu)
+
+
+def _by_gigabyte(report: Report, cpu_seconds: float) -> Figure:
+    gigabytes = report.bytes / GIGABYTE
+    return Figure(gigabytes * 1_000 / report.seconds, cpu_seconds / gigabytes)
 
 
 def log_in(broker: Secured, seconds: float) -> Figure:
@@ -265,7 +232,7 @@ def small_requests(broker: Secured, seconds: float) -> Figure:
     """Produce small records on several connections; CPU in microseconds for each request."""
     topic = broker.create_topic()
     lines = [Line(broker.address(has_tls=False), None) for _ in range(SMALL_CONNECTIONS)]
-    batch = batch_of(100)
+    batch = small_batch()
     frame = lines[0].frame(produce_request(topic, batch), PRODUCE_VERSION)
 
     def run(limit_seconds: float) -> int:
@@ -307,16 +274,10 @@ def idle_bytes(broker: Secured) -> float:
 
 
 ROWS: dict[str, Callable[[Secured, float], Figure]] = {
-    "TLS produce, CPU-s/GB": lambda broker, seconds: produce(broker, has_tls=True, seconds=seconds),
-    "plain produce, CPU-s/GB": lambda broker, seconds: produce(
-        broker, has_tls=False, seconds=seconds
-    ),
-    "TLS fetch of 1 MiB, CPU-s/GB": lambda broker, seconds: fetch(
-        broker, has_tls=True, seconds=seconds
-    ),
-    "plain fetch of 1 MiB, CPU-s/GB": lambda broker, seconds: fetch(
-        broker, has_tls=False, seconds=seconds
-    ),
+    "TLS produce, MB, CPU-s/GB": lambda broker, _: produce(broker, has_tls=True),
+    "plain produce, MB, CPU-s/GB": lambda broker, _: produce(broker, has_tls=False),
+    "TLS fetch of 1 MiB, MB, CPU-s/GB": lambda broker, _: fetch(broker, has_tls=True),
+    "plain fetch of 1 MiB, MB, CPU-s/GB": lambda broker, _: fetch(broker, has_tls=False),
     "SCRAM-SHA-256 logins, CPU-ms each": log_in,
     "small produce, CPU-us each": small_requests,
 }

@@ -15,7 +15,7 @@ func openAll(o options) (epoll int, connections map[int32]*connection, err error
 	}
 	connections = make(map[int32]*connection, o.connections)
 	for i := 0; i < o.connections; i++ {
-		c, err := dial(o.address)
+		c, err := dial(o)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -98,7 +98,7 @@ func holdIdle(o options) (report, error) {
 	begin := time.Now()
 	request := apiVersionsFrame()
 	for i := 0; i < o.connections; i++ {
-		c, err := dial(o.address)
+		c, err := dial(o)
 		if err != nil {
 			return report{}, err
 		}

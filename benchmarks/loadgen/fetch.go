@@ -18,7 +18,7 @@ func topicID(o options, c *connection) ([16]byte, error) {
 }
 
 func fetchStream(o options) (report, error) {
-	c, err := dial(o.address)
+	c, err := dial(o)
 	if err != nil {
 		return report{}, err
 	}
@@ -61,11 +61,11 @@ func fetchStream(o options) (report, error) {
 
 // Two connections: a fetch waits at the end of the log, then a record is produced, and the fetch returns with it.
 func endToEnd(o options) (report, error) {
-	producer, err := dial(o.address)
+	producer, err := dial(o)
 	if err != nil {
 		return report{}, err
 	}
-	consumer, err := dial(o.address)
+	consumer, err := dial(o)
 	if err != nil {
 		return report{}, err
 	}

@@ -19,12 +19,12 @@ import (
 )
 
 type options struct {
-	address, topic                                         string
-	records, valueBytes, inFlight, count, warmUp, maxBytes int
-	connections, partitions, passes                        int
-	totalBytes, endOffset                                  int64
-	seconds                                                float64
-	verify                                                 bool
+	address, topic, ca, certificate, key                    string
+	records, valueBytes, inFlight, count, warmUp, maxBytes  int
+	connections, partitions, passes, pauseUs, rate, sources int
+	totalBytes, endOffset                                   int64
+	seconds                                                 float64
+	verify                                                  bool
 }
 
 type latency struct {
@@ -74,12 +74,17 @@ var commands = map[string]func(options) (report, error){
 	"fetch-stream":   fetchStream,
 	"end-to-end":     endToEnd,
 	"idle":           holdIdle,
+	"handshakes":     handshakes,
+	"half-open":      holdHalfOpen,
 }
 
 func parse(arguments []string) options {
 	o := options{}
 	flags := flag.NewFlagSet("loadgen", flag.ExitOnError)
 	flags.StringVar(&o.address, "address", "", "host:port of the broker")
+	flags.StringVar(&o.ca, "ca", "", "file of the authority that signed the broker's certificate; switches TLS on")
+	flags.StringVar(&o.certificate, "certificate", "", "file of the client's certificate")
+	flags.StringVar(&o.key, "key", "", "file of the client's key")
 	flags.StringVar(&o.topic, "topic", "", "name of an existing topic")
 	flags.IntVar(&o.records, "records", 1, "records in a batch")
 	flags.IntVar(&o.valueBytes, "value-bytes", 50, "bytes of a record's value")
@@ -89,6 +94,9 @@ func parse(arguments []string) options {
 	flags.IntVar(&o.maxBytes, "max-bytes", 1<<20, "bytes asked for by a fetch")
 	flags.IntVar(&o.connections, "connections", 1, "connections")
 	flags.IntVar(&o.partitions, "partitions", 1, "partitions of the topic to use")
+	flags.IntVar(&o.pauseUs, "pause-us", 0, "microseconds between two requests of produce-single")
+	flags.IntVar(&o.sources, "sources", 0, "loopback addresses that connections come from; 0 is the usual one")
+	flags.IntVar(&o.rate, "rate", 100, "connections in a second, of handshakes")
 	flags.IntVar(&o.passes, "passes", 1, "times to fetch the whole log")
 	flags.Int64Var(&o.totalBytes, "total-bytes", 1<<28, "bytes of batches to produce")
 	flags.Int64Var(&o.endOffset, "end-offset", 0, "offset to fetch up to")
@@ -101,12 +109,15 @@ func parse(arguments []string) options {
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
 		fmt.Fprintln(os.Stderr, "loadgen: name a command: produce-stream, produce-each, produce-single, produce-many,"+
-			" fetch-stream, end-to-end or idle")
+			" fetch-stream, end-to-end, idle, handshakes or half-open")
 		os.Exit(2)
 	}
 	runtime.LockOSThread()
-	debug.SetGCPercent(-1) // Nothing is allocated once it runs; a collection would only disturb.
-	result, err := commands[os.Args[1]](parse(os.Args[2:]))
+	o := parse(os.Args[2:])
+	if o.ca == "" {
+		debug.SetGCPercent(-1) // Nothing is allocated once it runs; a collection would only disturb.
+	}
+	result, err := commands[os.Args[1]](o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "loadgen:", err)
 		os.Exit(1)

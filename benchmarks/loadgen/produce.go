@@ -6,7 +6,6 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
-	"syscall"
 	"time"
 )
 
@@ -26,7 +25,7 @@ type responseCounter struct {
 
 func (r *responseCounter) wait() (responses int, err error) {
 	c := r.connection
-	n, err := transfer(syscall.SYS_READ, c.descriptor, c.buffer[r.have:])
+	n, err := c.read(c.buffer[r.have:])
 	if err != nil || n == 0 {
 		return 0, fmt.Errorf("read: %d bytes, error %v", n, err)
 	}
@@ -68,7 +67,7 @@ func stream(c *connection, frames func(i int) []byte, count, inFlight, errorPosi
 }
 
 func produceStream(o options) (report, error) {
-	c, err := dial(o.address)
+	c, err := dial(o)
 	if err != nil {
 		return report{}, err
 	}
@@ -84,7 +83,7 @@ func produceStream(o options) (report, error) {
 }
 
 func produceEach(o options) (report, error) {
-	c, err := dial(o.address)
+	c, err := dial(o)
 	if err != nil {
 		return report{}, err
 	}
@@ -102,7 +101,7 @@ func produceEach(o options) (report, error) {
 }
 
 func produceOneByOne(o options) (report, error) {
-	c, err := dial(o.address)
+	c, err := dial(o)
 	if err != nil {
 		return report{}, err
 	}
@@ -125,6 +124,7 @@ func produceOneByOne(o options) (report, error) {
 		if i >= 0 {
 			latencies = append(latencies, time.Since(sent))
 		}
+		time.Sleep(time.Duration(o.pauseUs) * time.Microsecond)
 	}
 	return report{
 		Seconds: time.Since(begin).Seconds(), Requests: o.count, Records: int64(o.count + o.warmUp),

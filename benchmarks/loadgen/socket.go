@@ -1,7 +1,8 @@
 package main
 
 // A TCP connection without Go's network poller: each call is one system call on the calling thread, so that the
-// generator costs as little as a C program would. Blocking, except where epoll is used (connections.go).
+// generator costs as little as a C program would. Blocking, except where epoll is used (connections.go). With TLS
+// (secured.go) Go's own library encrypts and decrypts on the same thread.
 
 import (
 	"encoding/binary"
@@ -14,9 +15,26 @@ import (
 type connection struct {
 	descriptor int
 	buffer     []byte
+	secured    net.Conn // With TLS, otherwise nil.
 }
 
-func dial(address string) (*connection, error) {
+func dial(o options) (*connection, error) {
+	c, err := dialPlain(o)
+	if err != nil || o.ca == "" {
+		return c, err
+	}
+	if err := c.secure(o); err != nil {
+		_ = syscall.Close(c.descriptor)
+		return nil, err
+	}
+	return c, nil
+}
+
+var dialed int
+
+// With sources, connections come from that many addresses in turn: a broker may bound those of one address.
+func dialPlain(o options) (*connection, error) {
+	address := o.address
 	resolved, err := net.ResolveTCPAddr("tcp4", address)
 	if err != nil {
 		return nil, err
@@ -25,9 +43,17 @@ func dial(address string) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.sources > 0 {
+		source := &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 1, byte(1 + dialed%o.sources)}}
+		if err := syscall.Bind(descriptor, source); err != nil {
+			return nil, err
+		}
+		dialed++
+	}
 	target := &syscall.SockaddrInet4{Port: resolved.Port}
 	copy(target.Addr[:], resolved.IP.To4())
 	if err := syscall.Connect(descriptor, target); err != nil {
+		_ = syscall.Close(descriptor)
 		return nil, fmt.Errorf("connect %s: %w", address, err)
 	}
 	if err := syscall.SetsockoptInt(descriptor, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1); err != nil {
@@ -51,7 +77,18 @@ func transfer(call uintptr, descriptor int, data []byte) (int, error) {
 	}
 }
 
+func (c *connection) read(data []byte) (int, error) {
+	if c.secured != nil {
+		return c.secured.Read(data)
+	}
+	return transfer(syscall.SYS_READ, c.descriptor, data)
+}
+
 func (c *connection) write(data []byte) error {
+	if c.secured != nil {
+		_, err := c.secured.Write(data)
+		return err
+	}
 	for len(data) > 0 {
 		n, err := transfer(syscall.SYS_WRITE, c.descriptor, data)
 		if err != nil {
@@ -64,7 +101,7 @@ func (c *connection) write(data []byte) error {
 
 func (c *connection) readInto(data []byte) error {
 	for len(data) > 0 {
-		n, err := transfer(syscall.SYS_READ, c.descriptor, data)
+		n, err := c.read(data)
 		if err != nil {
 			return fmt.Errorf("read: %w", err)
 		}
@@ -80,7 +117,7 @@ func (c *connection) readInto(data []byte) error {
 func (c *connection) response() ([]byte, error) {
 	have := 0
 	for have < 4 {
-		n, err := transfer(syscall.SYS_READ, c.descriptor, c.buffer[have:cap(c.buffer)])
+		n, err := c.read(c.buffer[have:cap(c.buffer)])
 		if err != nil || n == 0 {
 			return nil, fmt.Errorf("read: %d bytes, error %v", n, err)
 		}
