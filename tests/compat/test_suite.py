@@ -44,8 +44,10 @@ def test_a_list_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_settings_of_kafka_become_settings_of_penstock_where_there_are_any() -> None:
-    given = {"group.min.session.timeout.ms": "100", "authorizer.class.name": "x"}
+    given = {"group.min.session.timeout.ms": "100", "delete.topic.enable": "true"}
     assert penstock_environment(given) == {"PENSTOCK_GROUPS__SESSION_TIMEOUT_MS_MIN": "100"}
+    authorizer = {"authorizer.class.name": "org.apache.kafka.X"}
+    assert penstock_environment(authorizer) == {"PENSTOCK_SECURITY__AUTHORIZER": "acl"}
 
 
 def test_kafkas_tests_get_every_setting_that_they_ask_for() -> None:
