@@ -90,7 +90,11 @@ test-compiled: $(RELEASE)/.tools-installed ## the fast tests on the package as u
 INTEROP_TESTS = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600
 # Rates and waits are measured in these, so nothing else runs beside them. Three processes run the others.
 MEASURING_TESTS := $(addprefix tests/,broker/handlers/test_fetch_waits.py broker/handlers/test_throttling.py \
-	interop/test_quotas.py)
+	interop/test_quotas.py interop/test_secured_sessions.py)
+
+.PHONY: etcd
+etcd: install ## the metadata store on a real etcd of one or three members, with faults
+	$(BIN)/python -m pytest -q -p no:randomly --timeout 300 -m etcd tests/contracts tests/cluster_etcd
 
 .PHONY: interop
 interop: install release ## real clients against Penstock and Apache Kafka

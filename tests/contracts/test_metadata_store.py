@@ -1,7 +1,11 @@
-"""The contract of `MetadataStore`, held by every implementation: SQLite and the fake."""
+"""The contract of `MetadataStore`, held by every implementation: SQLite, etcd and the fake.
+
+Revisions are counted from the store's revision when a test begins: an etcd serves all tests, one
+after the other. Time is moved by hand where the store reads a clock, and passes where it does not.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,36 +26,42 @@ from penstock.cluster.stores.port import (
 from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.core.errors import StoreError
 from penstock.testing.memory_store import MemoryMetadataStore
-
-
-class HandClock:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-
-    def now_ms(self) -> int:
-        return int(self.seconds * 1000)
-
-    def monotonic(self) -> float:
-        return self.seconds
-
+from tests.contracts.store_kinds import EtcdServers, HandClock, RealClock, opened_etcd
+from tests.oracle.etcd_server import VERSIONS
 
 Body = Callable[[MetadataStore, HandClock], Awaitable[None]]
 Run = Callable[[Body], None]
 
 
-@pytest.fixture(params=["memory", "sqlite", "sqlite-in-memory"])
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+@pytest.fixture(scope="session")
+def etcd_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServers]:
+    servers = EtcdServers(tmp_path_factory.mktemp("etcd"))
+    with servers.stack:
+        yield servers
+
+
+KINDS = [
+    "memory",
+    "sqlite",
+    "sqlite-in-memory",
+    *(pytest.param(f"etcd-{version}", marks=pytest.mark.etcd) for version in VERSIONS),
+]
+
+
+@pytest.fixture(params=KINDS)
+def run(request: pytest.FixtureRequest, tmp_path: Path, etcd_servers: EtcdServers) -> Run:
     """Run a test's body on an empty store of each kind."""
+    kind: str = request.param
 
     @asynccontextmanager
     async def opened(clock: HandClock) -> AsyncIterator[MetadataStore]:
         store: MetadataStore
-        if request.param == "memory":
+        if kind == "memory":
             store = MemoryMetadataStore(clock=clock)
+        elif kind.startswith("etcd-"):
+            store = await opened_etcd(etcd_servers.cluster(kind.removeprefix("etcd-")))
         else:
-            path = str(tmp_path / "metadata.db") if request.param == "sqlite" else None
+            path = str(tmp_path / "metadata.db") if kind == "sqlite" else None
             store = await SqliteMetadataStore.open(path, clock=clock)
         try:
             yield store
@@ -60,13 +70,18 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
 
     def run_body(body: Body) -> None:
         async def main() -> None:
-            clock = HandClock()
+            clock = RealClock() if kind.startswith("etcd-") else HandClock()
             async with opened(clock) as store:
                 await body(store, clock)
 
         asyncio.run(main())
 
     return run_body
+
+
+async def first_revision(store: MetadataStore) -> int:
+    """The revision before the first change of a test."""
+    return (await store.read("/none")).revision
 
 
 async def put(store: MetadataStore, key: str, value: bytes = b"x", session: int = 0) -> int:
@@ -84,31 +99,36 @@ async def take(batches: AsyncIterator[EventBatch], count: int) -> list[EventBatc
     return [await asyncio.wait_for(anext(batches), 5) for _ in range(count)]
 
 
-def test_a_new_store_is_empty_at_revision_zero(run: Run) -> None:
+def test_a_new_store_is_empty(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
-        assert await store.read_prefix("") == (0, ())
+        assert await store.read_prefix("") == (await first_revision(store), ())
 
     run(body)
 
 
 def test_each_change_takes_the_next_revision_and_keys_remember_theirs(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
-        assert await put(store, "/a", b"1") == 1
-        assert await put(store, "/b", b"2") == 2
-        assert await put(store, "/a", b"3") == 3
+        base = await first_revision(store)
+        assert await put(store, "/a", b"1") == base + 1
+        assert await put(store, "/b", b"2") == base + 2
+        assert await put(store, "/a", b"3") == base + 3
         snapshot = await store.read_prefix("/")
-        assert snapshot.revision == 3
-        assert snapshot.values == (KeyValue("/a", b"3", 1, 3, 0), KeyValue("/b", b"2", 2, 2, 0))
+        assert snapshot.revision == base + 3
+        assert snapshot.values == (
+            KeyValue("/a", b"3", base + 1, base + 3, 0),
+            KeyValue("/b", b"2", base + 2, base + 2, 0),
+        )
 
     run(body)
 
 
 def test_a_key_that_is_deleted_and_written_is_created_anew(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
+        base = await first_revision(store)
         await put(store, "/a")
         await store.transact((), (Delete("/a"),))
         await put(store, "/a", b"2")
-        assert (await store.read("/a")).values == (KeyValue("/a", b"2", 3, 3, 0),)
+        assert (await store.read("/a")).values == (KeyValue("/a", b"2", base + 3, base + 3, 0),)
 
     run(body)
 
@@ -137,26 +157,31 @@ def test_a_prefix_is_not_more_than_its_keys(run: Run) -> None:
     ],
 )
 def test_compares(run: Run, compare: Compare, holds: bool) -> None:
+    """The revisions are counted from the store's first."""
+
     async def body(store: MetadataStore, clock: HandClock) -> None:
+        base = await first_revision(store)
         await put(store, "/a", b"1")
         await put(store, "/a", b"2")
-        result = await store.transact((compare,), (Put("/c", b"3"),))
+        shifted = compare.revision and compare.revision + base
+        result = await store.transact((compare._replace(revision=shifted),), (Put("/c", b"3"),))
         assert result.succeeded is holds
         assert await value_of(store, "/c") == (b"3" if holds else None)
-        assert result.revision == (3 if holds else 2)
+        assert result.revision == base + (3 if holds else 2)
+        assert result.changed is holds
 
     run(body)
 
 
 def test_one_failed_compare_stops_all_operations(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
-        await put(store, "/a", b"1")
+        made = await put(store, "/a", b"1")
         result = await store.transact(
             (Compare.absent("/b"), Compare.absent("/a")),
             (Put("/b", b"2"), Delete("/a")),
             read_on_failure=("/a", "/none"),
         )
-        assert result == (False, 1, (KeyValue("/a", b"1", 1, 1, 0),))
+        assert result == (False, made, (KeyValue("/a", b"1", made, made, 0),), False)
         assert await value_of(store, "/b") is None
 
     run(body)
@@ -164,9 +189,11 @@ def test_one_failed_compare_stops_all_operations(run: Run) -> None:
 
 def test_a_transaction_that_changes_nothing_takes_no_revision(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
-        await put(store, "/a")
+        revision = await put(store, "/a")
         result = await store.transact((), (Delete("/none"), DeletePrefix("/none/")))
-        assert result == (True, 1, ())
+        assert result == (True, revision, (), False)
+        result = await store.transact((), (Delete("/none"), Delete("/a")))
+        assert result == (True, revision + 1, (), True)
 
     run(body)
 
@@ -191,56 +218,60 @@ def test_limits_are_etcds(run: Run) -> None:
             await store.transact([Compare.absent(f"/{n}") for n in range(129)], ())
         with pytest.raises(StoreError, match="129 operations"):
             await store.transact((), [Put(f"/{n}", b"") for n in range(129)])
+        with pytest.raises(StoreError, match="129 reads"):
+            await store.transact((), (), read_on_failure=[f"/{n}" for n in range(129)])
         with pytest.raises(StoreError, match="written twice"):
             await store.transact((), (Put("/a", b""), Delete("/a")))
         with pytest.raises(StoreError, match="deleted and written"):
             await store.transact((), (DeletePrefix("/a"), Put("/ab", b"")))
         with pytest.raises(StoreError, match="too many"):
             await store.transact((), (Put("/a", bytes(1_048_577)),))
-        assert (await store.read("/0")).revision == 1
+        assert (await store.read("/0")).revision == full.revision
 
     run(body)
 
 
 def test_old_revisions_can_be_read(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
+        base = await first_revision(store)
         await put(store, "/a", b"1")
         await put(store, "/b", b"2")
         await put(store, "/a", b"3")
         await store.transact((), (Delete("/b"),))
-        assert await value_of(store, "/a", 2) == b"1"
-        assert await value_of(store, "/b", 3) == b"2"
-        assert await value_of(store, "/b", 1) is None
-        at_three = await store.read_prefix("/", revision=3)
+        assert await value_of(store, "/a", base + 2) == b"1"
+        assert await value_of(store, "/b", base + 3) == b"2"
+        assert await value_of(store, "/b", base + 1) is None
+        at_three = await store.read_prefix("/", revision=base + 3)
         assert [pair.value for pair in at_three.values] == [b"3", b"2"]
-        assert at_three.revision == 3
+        assert at_three.revision == base + 3
         with pytest.raises(StoreError, match="yet to come"):
-            await store.read("/a", revision=5)
+            await store.read("/a", revision=base + 5)
 
     run(body)
 
 
 def test_a_watch_gives_what_was_and_what_comes_in_order_by_revision(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
+        base = await first_revision(store)
         await put(store, "/w/a", b"1")
         await put(store, "/other")
         await store.transact((), (Put("/w/c", b"3"), Put("/w/b", b"2")))
-        watch = store.watch("/w/", from_revision=1)
+        watch = store.watch("/w/", from_revision=base + 1)
         past = await take(watch, 2)
         await store.transact((), (Delete("/w/a"), Put("/other", b"y")))
         await put(store, "/other")
         await put(store, "/w/a", b"4")
         assert past + await take(watch, 2) == [
-            EventBatch(1, (Event("/w/a", KeyValue("/w/a", b"1", 1, 1, 0)),)),
+            EventBatch(base + 1, (Event("/w/a", KeyValue("/w/a", b"1", base + 1, base + 1, 0)),)),
             EventBatch(
-                3,
+                base + 3,
                 (
-                    Event("/w/b", KeyValue("/w/b", b"2", 3, 3, 0)),
-                    Event("/w/c", KeyValue("/w/c", b"3", 3, 3, 0)),
+                    Event("/w/b", KeyValue("/w/b", b"2", base + 3, base + 3, 0)),
+                    Event("/w/c", KeyValue("/w/c", b"3", base + 3, base + 3, 0)),
                 ),
             ),
-            EventBatch(4, (Event("/w/a", None),)),
-            EventBatch(6, (Event("/w/a", KeyValue("/w/a", b"4", 6, 6, 0)),)),
+            EventBatch(base + 4, (Event("/w/a", None),)),
+            EventBatch(base + 6, (Event("/w/a", KeyValue("/w/a", b"4", base + 6, base + 6, 0)),)),
         ]
 
     run(body)
@@ -248,19 +279,18 @@ def test_a_watch_gives_what_was_and_what_comes_in_order_by_revision(run: Run) ->
 
 def test_a_watch_from_the_next_revision_sees_only_what_comes(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
-        await put(store, "/a", b"1")
-        watch = store.watch("/", from_revision=2)
+        before = await put(store, "/a", b"1")
+        watch = store.watch("/", from_revision=before + 1)
         await put(store, "/a", b"2")
         (batch,) = await take(watch, 1)
-        assert batch.revision == 2
+        assert batch.revision == before + 1
 
     run(body)
 
 
 def test_watches_end_when_the_store_closes(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
-        await put(store, "/a")
-        watch = store.watch("/", from_revision=1)
+        watch = store.watch("/", from_revision=await put(store, "/a"))
         await take(watch, 1)
         await store.close()
         with pytest.raises(StopAsyncIteration):
@@ -277,11 +307,11 @@ def test_the_keys_of_a_session_go_when_it_ends(run: Run) -> None:
         session = await store.open_session(9.0)
         await put(store, "/mine", session=session)
         await put(store, "/kept", session=session)
-        await put(store, "/kept")
+        last = await put(store, "/kept")
         assert (await store.read("/mine")).values[0].session == session
-        watch = store.watch("/", from_revision=4)
+        watch = store.watch("/", from_revision=last + 1)
         await store.end_session(session)
-        assert await take(watch, 1) == [EventBatch(4, (Event("/mine", None),))]
+        assert await take(watch, 1) == [EventBatch(last + 1, (Event("/mine", None),))]
         assert await value_of(store, "/kept") == b"x"
         with pytest.raises(SessionLostError):
             await put(store, "/mine", session=session)
@@ -292,13 +322,13 @@ def test_the_keys_of_a_session_go_when_it_ends(run: Run) -> None:
 
 def test_a_session_lasts_as_long_as_it_is_kept_alive(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
-        session = await store.open_session(9.0)
+        session = await store.open_session(clock.time_to_live(9.0))
         await put(store, "/mine", session=session)
         for _ in range(3):
-            clock.seconds += 8.0
+            await clock.advance(6.0)
             await store.keep_alive(session)
         assert await value_of(store, "/mine") == b"x"
-        clock.seconds += 9.1
+        await clock.advance(9.1)
         assert await value_of(store, "/mine") is None
         with pytest.raises(SessionLostError):
             await store.keep_alive(session)
@@ -308,11 +338,12 @@ def test_a_session_lasts_as_long_as_it_is_kept_alive(run: Run) -> None:
 
 def test_sessions_are_apart(run: Run) -> None:
     async def body(store: MetadataStore, clock: HandClock) -> None:
-        first, second = await store.open_session(5.0), await store.open_session(50.0)
+        first = await store.open_session(clock.time_to_live(9.0))
+        second = await store.open_session(clock.time_to_live(90.0))
         assert first != second
         await put(store, "/1", session=first)
         await put(store, "/2", session=second)
-        clock.seconds += 6
+        await clock.advance(10.0)
         assert [pair.key for pair in (await store.read_prefix("/")).values] == ["/2"]
 
     run(body)
@@ -331,3 +362,29 @@ def test_a_compacted_memory_store_says_so() -> None:
             await anext(store.watch("/", from_revision=2))
 
     asyncio.run(body())
+
+
+def test_a_large_prefix_is_one_state(run: Run) -> None:
+    """A load of more keys than a page of etcd's has."""
+
+    async def body(store: MetadataStore, clock: HandClock) -> None:
+        names = [f"/p/{n:05}" for n in range(2_304)]
+        for first in range(0, len(names), 128):
+            await store.transact((), [Put(name, b"x") for name in names[first : first + 128]])
+        snapshot = await store.read_prefix("/p/")
+        assert [pair.key for pair in snapshot.values] == names
+        assert snapshot.revision == max(pair.mod_revision for pair in snapshot.values)
+
+    run(body)
+
+
+def test_keys_of_any_text(run: Run) -> None:
+    async def body(store: MetadataStore, clock: HandClock) -> None:
+        names = ["/Straße", "/z", "/é", "/日本", "/𝄞"]
+        for name in reversed(names):
+            await put(store, name, name.encode())
+        found = (await store.read_prefix("/")).values
+        assert [pair.key for pair in found] == sorted(names)
+        assert await value_of(store, "/日本") == "/日本".encode()
+
+    run(body)

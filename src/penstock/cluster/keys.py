@@ -8,7 +8,12 @@ several clusters. Below it (the values are in `values`):
     meta/adopted                    logs that existed before the store have become topics
     meta/login_secret               derives the salts of unknown users; not in an image
     brokers/<id>                    a registered broker; bound to its session
+    nodes/<id>                      the data directory of a broker; stays when the broker stops
+    features                        levels of features in use; not in an image
+    controller                      the broker that controls the cluster; bound to its session
+    creating/<topic id>             a broker writes many partitions; bound to its session
     topics/<name>                   the publishing key of a topic: id and number of partitions
+    names/<name with . as _>        the topic of such a name, for names with either character
     parts/<topic id>/<00000007>     state of one partition
     configs/topic/<name>            settings that the topic overrides
     configs/group/<name>            settings that the group overrides; the name percent-encoded
@@ -49,7 +54,11 @@ class KeyKind(Enum):
     FORMAT = "format"
     CLUSTER_ID = "cluster_id"
     BROKER = "broker"
+    NODE = "node"
+    CONTROLLER = "controller"
+    CREATING = "creating"
     TOPIC = "topic"
+    NAME = "name"
     PARTITION = "partition"
     TOPIC_SETTINGS = "topic_settings"
     GROUP_SETTINGS = "group_settings"
@@ -67,8 +76,9 @@ class ParsedKey(NamedTuple):
 
     kind: KeyKind
     name: str = ""
-    """Name of a topic, group or broker (`ALL_BROKERS` for all), topic id of a partition, an entity
-    that has quotas, the id of an access rule or of a removal, or mechanism/user."""
+    """Name of a topic, group or broker (`ALL_BROKERS` for all), a similar name, topic id of a
+    partition or a creation, an entity that has quotas, the id of an access rule or of a removal, or
+    mechanism/user."""
     number: int = -1
     """Partition number, or broker id."""
 
@@ -103,9 +113,29 @@ class Keys:
         """Return the key of a registered broker."""
         return f"{self.root}brokers/{broker_id}"
 
+    def node(self, broker_id: int) -> str:
+        """Return the key of a broker's data directory."""
+        return f"{self.root}nodes/{broker_id}"
+
+    def features(self) -> str:
+        """Return the key of the levels of features; `parse` ignores it."""
+        return f"{self.root}features"
+
+    def controller(self) -> str:
+        """Return the key of the broker that controls the cluster."""
+        return f"{self.root}controller"
+
+    def creating(self, topic_id: UUID) -> str:
+        """Return the key that a broker holds while it writes many partitions of a topic."""
+        return f"{self.root}creating/{topic_id}"
+
     def topic(self, name: str) -> str:
         """Return the publishing key of a topic."""
         return f"{self.root}topics/{name}"
+
+    def name(self, similar: str) -> str:
+        """Return the key that one of all topics with this `image.similar_name` has."""
+        return f"{self.root}names/{similar}"
 
     def partition(self, topic_id: UUID, index: int) -> str:
         """Return the key of one partition's state; numbers are padded, so keys sort by number."""
@@ -131,9 +161,14 @@ class Keys:
         """Return the key of one entity's quotas."""
         return f"{self.root}quotas/{entity.text()}"
 
+    @property
+    def acls(self) -> str:
+        """The prefix of the keys of access rules."""
+        return f"{self.root}acls/"
+
     def acl(self, acl_id: UUID) -> str:
         """Return the key of an access rule."""
-        return f"{self.root}acls/{acl_id}"
+        return f"{self.acls}{acl_id}"
 
     def acl_removal(self, removal_id: UUID) -> str:
         """Return the key that deletes several access rules at once."""
@@ -172,21 +207,28 @@ class Keys:
         if kind == "configs" and name == "broker":
             is_shared = number == _DEFAULT_BROKER
             return ParsedKey(KeyKind.BROKER_SETTINGS, ALL_BROKERS if is_shared else number)
-        if kind == "quotas" and name and not slash:
-            return ParsedKey(KeyKind.QUOTAS, name)
-        if kind == "brokers" and name.isdecimal() and not slash:
-            return ParsedKey(KeyKind.BROKER, "", int(name))
+        if kind in _KINDS_WITH_NUMBER and name.isdecimal() and not slash:
+            return ParsedKey(_KINDS_WITH_NUMBER[kind], "", int(name))
         if kind == "scram" and number:
             return ParsedKey(KeyKind.SCRAM, f"{name}/{unquote(number)}")
-        if kind in _ACL_KINDS and name and not slash:
-            return ParsedKey(_ACL_KINDS[kind], name)
+        if kind in _KINDS_WITH_NAME and name and not slash:
+            return ParsedKey(_KINDS_WITH_NAME[kind], name)
         return ParsedKey(_SINGLE_KEYS.get(key[len(self.root) :], KeyKind.UNKNOWN))
 
 
-_ACL_KINDS: Final = {"acls": KeyKind.ACL, "acl_removals": KeyKind.ACL_REMOVAL}
+_KINDS_WITH_NUMBER: Final = {"brokers": KeyKind.BROKER, "nodes": KeyKind.NODE}
+
+_KINDS_WITH_NAME: Final = {
+    "acls": KeyKind.ACL,
+    "acl_removals": KeyKind.ACL_REMOVAL,
+    "creating": KeyKind.CREATING,
+    "names": KeyKind.NAME,
+    "quotas": KeyKind.QUOTAS,
+}
 
 _SINGLE_KEYS: Final = {
     "meta/format": KeyKind.FORMAT,
     "meta/cluster_id": KeyKind.CLUSTER_ID,
     "producer_ids/next": KeyKind.PRODUCER_IDS,
+    "controller": KeyKind.CONTROLLER,
 }

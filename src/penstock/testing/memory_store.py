@@ -168,7 +168,7 @@ class MemoryMetadataStore:
             for event in self._events(operation, state):
                 events[event.key] = event
         self._commit(list(events.values()))
-        return TransactionResult(succeeded=True, revision=self._revision)
+        return TransactionResult(succeeded=True, revision=self._revision, changed=bool(events))
 
     def _events(self, operation: Operation, state: dict[str, KeyValue]) -> list[Event]:
         if isinstance(operation, Put):

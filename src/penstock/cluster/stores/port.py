@@ -16,8 +16,8 @@ wrote it. Guarantees of an implementation:
   may yet be; read again before deciding. Any other `StoreError`: it was not applied.
 
 Not part of the contract: reads inside transactions other than `read_on_failure`, ordering of keys
-in answers other than by key, locks, and values above one mebibyte. A transaction is never retried
-by a store: only the caller knows whether twice is safe.
+in answers other than by key, locks, and values above one mebibyte. A store never sends a
+transaction again if it may have been applied: only the caller knows whether twice is safe.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -112,6 +112,9 @@ class TransactionResult(NamedTuple):
     """The store's revision after the transaction, changed or not."""
     values: tuple[KeyValue, ...] = ()
     """The keys of `read_on_failure` that exist, when it did not succeed."""
+    changed: bool = False
+    """Whether a key was written or deleted; a watch then has `revision`. Without a change, the
+    revision may be that of keys which a watch does not include: do not wait for it."""
 
 
 class Snapshot(NamedTuple):
@@ -158,7 +161,10 @@ class MetadataStore(Protocol):
         ...
 
     def watch(self, prefix: str, *, from_revision: int) -> AsyncIterator[EventBatch]:
-        """Yield changes of keys with the prefix, starting at `from_revision` inclusive."""
+        """Yield changes of keys with the prefix, starting at `from_revision` inclusive.
+
+        Raises `StoreError` if the store refuses the watch, for instance to this user.
+        """
         ...
 
     async def open_session(self, time_to_live_seconds: float) -> int:
@@ -183,9 +189,14 @@ def check_transaction(
 ) -> None:
     """Reject a transaction that etcd would reject, so that all implementations accept the same."""
     if len(compares) > STORE_COMPARES_MAX:
-        raise StoreError(f"{len(compares)} compares, at most {STORE_COMPARES_MAX}")
-    if max(len(operations), len(read_on_failure)) > STORE_OPERATIONS_MAX:
-        raise StoreError(f"{len(operations)} operations, at most {STORE_OPERATIONS_MAX}")
+        raise StoreError(
+            f"{len(compares)} compares, at most {STORE_COMPARES_MAX}: split the transaction"
+        )
+    for what, count in (("operations", len(operations)), ("reads", len(read_on_failure))):
+        if count > STORE_OPERATIONS_MAX:
+            raise StoreError(
+                f"{count} {what}, at most {STORE_OPERATIONS_MAX}: split the transaction"
+            )
     written: set[str] = set()
     prefixes: list[str] = []
     for operation in operations:
@@ -195,7 +206,10 @@ def check_transaction(
         if operation.key in written:
             raise StoreError(f"{operation.key} is written twice in one transaction")
         if isinstance(operation, Put) and len(operation.value) > STORE_VALUE_BYTES_MAX:
-            raise StoreError(f"{operation.key}: {len(operation.value)} bytes are too many")
+            raise StoreError(
+                f"{operation.key}: {len(operation.value)} bytes are too many, at most "
+                f"{STORE_VALUE_BYTES_MAX}: store less in one key"
+            )
         written.add(operation.key)
     for prefix in prefixes:
         if any(key.startswith(prefix) for key in written):

@@ -345,7 +345,7 @@ class _Database:
             message = f"the metadata store {self._path} failed to commit: {error}{remedy}"
             raise AmbiguousStoreError(message) from error
         self._batches.append(EventBatch(revision, tuple(events)))
-        return TransactionResult(succeeded=True, revision=revision)
+        return TransactionResult(succeeded=True, revision=revision, changed=True)
 
     def open_session(self, time_to_live_seconds: float) -> int:
         """Begin a session."""
