@@ -139,6 +139,11 @@ class DriverProcess:
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
+    @property
+    def pid(self) -> int:
+        """The process id of the driver."""
+        return self._process.pid
+
     def _listen(self) -> None:
         assert self._process.stderr is not None
         self._said.extend(self._process.stderr)

@@ -113,7 +113,7 @@ class Security(TypedDict):
 
     bootstrap: str
     protocol: str
-    """`SSL` or `SASL_SSL`."""
+    """`SSL`, `SASL_SSL` or `SASL_PLAINTEXT`."""
     ca: str
     """File of the authority that signed the broker's certificate; all files are PEM."""
     certificate: str

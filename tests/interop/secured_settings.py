@@ -1,5 +1,7 @@
-"""Settings of Penstock's own clients for the listeners of a secured broker."""
+"""Settings of clients for the listeners of a secured broker: Penstock's own, and drivers."""
 
+from tests.interop.driver_protocol import Security
+from tests.oracle.certificates import Identity
 from tests.oracle.secured_kafka import OAUTHBEARER, SASL_SSL, SSL, USER
 from tests.oracle.secured_penstock import SecuredBroker
 
@@ -26,3 +28,27 @@ def own_settings(
         chosen["sasl.username"] = user
         chosen["sasl.password"] = broker.password(mechanism, user)
     return chosen
+
+
+def driver_security(
+    broker: SecuredBroker,
+    protocol: str,
+    mechanism: str = "",
+    *,
+    identity: Identity | None = None,
+    user: str = "",
+    password: str = "",
+    token: str = "",
+) -> Security:
+    """Settings for a client's driver."""
+    return {
+        "bootstrap": broker.bootstrap(protocol),
+        "protocol": protocol,
+        "ca": str(broker.ca),
+        "certificate": "" if identity is None else str(identity.chain),
+        "key": "" if identity is None else str(identity.key),
+        "mechanism": mechanism,
+        "user": user,
+        "password": password,
+        "token": token,
+    }

@@ -39,7 +39,10 @@ CLIENTS: Final = ("confluent-kafka", "kafka-python", "aiokafka")
 NEVER_RECORDED: Final = tuple(
     f"tests/interop/test_{name}.py"
     # They start Penstock beside Kafka, or programs that the hash does not cover.
-    for name in ("admin_port", "client_check", "log_format", "settings_file", "transaction_index")
+    for name in (
+        *("admin_port", "client_check", "log_format", "secured_commands", "settings_file"),
+        "transaction_index",
+    )
 )
 
 

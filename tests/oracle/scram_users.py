@@ -37,6 +37,6 @@ def remove_scram_user(bootstrap: str, name: str, *, mechanism: str) -> None:
 
 
 def _change(bootstrap: str, change: UserScramCredentialAlteration) -> None:
-    client = AdminClient({"bootstrap.servers": bootstrap})
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     for result in client.alter_user_scram_credentials([change]).values():
         result.result(CHANGE_SECONDS)

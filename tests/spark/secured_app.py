@@ -26,7 +26,12 @@ def main() -> None:
     session = new_session(
         folder,
         slots=2,
-        extra={"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()},
+        extra={
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": events.as_uri(),
+            # A compressed log hides a password from a search.
+            "spark.eventLog.compress": "false",
+        },
     )
     session.dataSource.register(PenstockDataSource)
     found = {}

@@ -1,4 +1,7 @@
-"""`penstock table` on a secured Apache Kafka: TLS and SCRAM from `source.options`, no leak."""
+"""`penstock table` on secured brokers: security from `source.options`, no leak of a password.
+
+Each test runs on Apache Kafka and on Penstock, with a login and with a client certificate.
+"""
 
 import json
 import os
@@ -14,41 +17,46 @@ from penstock.client.calls import NewTopic
 from penstock.client.opening import open_cluster
 from penstock.client.records.topic_writer import TopicWriter
 from penstock.client.transport.options import parse_client_options
-from tests.oracle.secured_kafka import (
-    PLAINTEXT,
-    SASL_SSL,
-    SCRAM_256,
-    USER,
-    SecuredKafka,
-    secured_kafka,
-)
+from tests.oracle.secured_brokers import BROKERS, secured_broker
+from tests.oracle.secured_kafka import PLAINTEXT, SASL_SSL, SCRAM_256, SSL, USER
+from tests.oracle.secured_penstock import SecuredBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.every_spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 COUNT = 300
 
 
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    with secured_kafka(tmp_path_factory.mktemp("kafka")) as running:
+@pytest.fixture(scope="module", params=BROKERS)
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecuredBroker]:
+    with secured_broker(request.param, tmp_path_factory.mktemp(request.param)) as running:
         yield running
 
 
-def definition(kafka: SecuredKafka, folder: Path, password: str) -> str:
-    options = {
-        "kafka.security.protocol": SASL_SSL,
-        "kafka.ssl.ca.location": str(kafka.ca),
-        "kafka.sasl.mechanism": SCRAM_256,
-        "kafka.sasl.username": USER,
-        "kafka.sasl.password": password,
-    }
+def secret_of(broker: SecuredBroker, protocol: str) -> str:
+    return broker.password(SCRAM_256) if protocol == SASL_SSL else broker.client.password
+
+
+def definition(
+    broker: SecuredBroker, protocol: str, folder: Path, secret: str, topic: str = "orders"
+) -> str:
+    options = {"kafka.security.protocol": protocol, "kafka.ssl.ca.location": str(broker.ca)}
+    if protocol == SASL_SSL:
+        options["kafka.sasl.mechanism"] = SCRAM_256
+        options["kafka.sasl.username"] = USER
+        options["kafka.sasl.password"] = secret
+    else:
+        options["kafka.ssl.keystore.type"] = "PKCS12"
+        options["kafka.ssl.keystore.location"] = str(broker.client.keystore)
+        options["kafka.ssl.keystore.password"] = secret
     lines = ", ".join(
         f"{json.dumps(name)} = {json.dumps(value)}" for name, value in options.items()
     )
     return (
-        f'[pipeline]\nname = "orders"\nbootstrap_servers = "{kafka.bootstrap(SASL_SSL)}"\n'
+        f'[pipeline]\nname = "orders"\nbootstrap_servers = "{broker.bootstrap(protocol)}"\n'
         f'checkpoint = "{folder}/checkpoint"\n'
-        f'[source]\ntopics = ["orders"]\noptions = {{ {lines} }}\n'
+        f'[source]\ntopics = ["{topic}"]\noptions = {{ {lines} }}\n'
         f'[table]\nformat = "delta"\nname = "shop.orders"\n'
         f'catalog = {{ warehouse = "{folder}/warehouse" }}\n'
         '[value]\nformat = "json"\nschema = "id bigint"\n'
@@ -66,19 +74,23 @@ def penstock(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_pipeline_reads_a_secured_topic(kafka: SecuredKafka, tmp_path: Path) -> None:
-    plain = parse_client_options({"bootstrap.servers": kafka.bootstrap(PLAINTEXT)})
+@pytest.mark.parametrize("protocol", [pytest.param(SASL_SSL, marks=pytest.mark.every_spark), SSL])
+def test_a_pipeline_reads_a_secured_topic(
+    broker: SecuredBroker, protocol: str, tmp_path: Path
+) -> None:
+    topic = f"orders-{protocol}"
+    plain = parse_client_options({"bootstrap.servers": broker.bootstrap(PLAINTEXT)})
     with open_cluster(plain) as cluster:
-        cluster.create_topic(NewTopic("orders", partitions=2))
-        writer = TopicWriter(cluster, "orders")
+        cluster.create_topic(NewTopic(topic, partitions=2))
+        writer = TopicWriter(cluster, topic)
         for number in range(COUNT):
             writer.append(str(number).encode(), json.dumps({"id": number}).encode())
         writer.flush()
-    password = kafka.password(SCRAM_256)
+    secret = secret_of(broker, protocol)
     world = tmp_path / "world"
     world.mkdir()
     file = tmp_path / "orders.toml"
-    file.write_text(definition(kafka, world, password))
+    file.write_text(definition(broker, protocol, world, secret, topic))
     outputs = []
     for words in (["check", str(file)], ["run", str(file), "--once"], ["status", str(file)]):
         done = penstock(*words)
@@ -89,15 +101,16 @@ def test_a_pipeline_reads_a_secured_topic(kafka: SecuredKafka, tmp_path: Path) -
     leaks = [
         str(path)
         for path in world.rglob("*")
-        if path.is_file() and password.encode() in path.read_bytes()
+        if path.is_file() and secret.encode() in path.read_bytes()
     ]
     assert leaks == []
-    assert not [text for text in outputs if password in text]
+    assert not [text for text in outputs if secret in text]
 
 
-def test_a_wrong_password_is_reported_before_spark(kafka: SecuredKafka, tmp_path: Path) -> None:
+@pytest.mark.every_spark
+def test_a_wrong_password_is_reported_before_spark(broker: SecuredBroker, tmp_path: Path) -> None:
     file = tmp_path / "orders.toml"
-    file.write_text(definition(kafka, tmp_path, "canary-wrong"))
+    file.write_text(definition(broker, SASL_SSL, tmp_path, "canary-wrong"))
     done = penstock("check", str(file))
     assert done.returncode == 1
     assert "refused the login with SCRAM-SHA-256" in done.stdout + done.stderr

@@ -79,6 +79,7 @@ type topicCall struct {
 
 type security struct {
 	Bootstrap   string `json:"bootstrap"`
+	Protocol    string `json:"protocol"`
 	CA          string `json:"ca"`
 	Certificate string `json:"certificate"`
 	Key         string `json:"key"`
@@ -109,7 +110,10 @@ func (d *driver) secure(given security) error {
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	d.basic = []kgo.Opt{kgo.SeedBrokers(given.Bootstrap), kgo.DialTLSConfig(config)}
+	d.basic = []kgo.Opt{kgo.SeedBrokers(given.Bootstrap)}
+	if given.Protocol != "SASL_PLAINTEXT" {
+		d.basic = append(d.basic, kgo.DialTLSConfig(config))
+	}
 	d.isSecured = true
 	user := scram.Auth{User: given.User, Pass: given.Password}
 	switch given.Mechanism {
