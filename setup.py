@@ -113,6 +113,7 @@ HOT_PATH = [
     "broker/connections/time_limits.py",
     "broker/tls/layer.py",
     "broker/tls/plaintext_queue.py",
+    "broker/tls/record_pieces.py",
     "broker/tls/secured_transport.py",
     "broker/pacing/turns.py",
     "broker/pacing/wide_permits.py",

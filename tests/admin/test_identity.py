@@ -1,9 +1,12 @@
 """The identity of HTTP callers: which paths need one, and what a refusal says."""
 
+from dataclasses import replace
+
 import pytest
 
-from penstock.admin.ports import Credentials
-from tests.admin.fakes import FakeCheck, ask
+from penstock.admin.ports import Caller, Credentials
+from penstock.core.errors import BrokerUnreachableError
+from tests.admin.fakes import HEALTHY, FakeCheck, FakeView, ask
 
 GOOD = "Basic YWxpY2U6c2VjcmV0"
 
@@ -29,6 +32,39 @@ def test_without_a_header_that_could_help_none_is_named() -> None:
 @pytest.mark.parametrize("path", ["/health/live", "/health/ready"])
 def test_probes_need_no_identity(path: str) -> None:
     assert ask("GET", path, check=FakeCheck(authorization=GOOD)).status == 200
+
+
+SICK = FakeView(replace(HEALTHY, is_stopping=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "describes", "is_shown"),
+    [(None, True, False), ("Basic wrong", True, False), (GOOD, False, False), (GOOD, True, True)],
+)
+def test_reasons_are_for_callers_that_may_see_the_state(
+    given: str | None, describes: bool, is_shown: bool
+) -> None:
+    headers = {} if given is None else {"authorization": given}
+    check = FakeCheck(authorization=GOOD, describes=describes)
+    found = ask("GET", "/health/ready", headers=headers, check=check, view=SICK)
+    assert found.status == 503
+    assert found.document["ready"] is False
+    if is_shown:
+        assert [one["code"] for one in found.document["reasons"]] == ["stopping"]
+    else:
+        assert found.document == {"ready": False, "health": None, "reasons": None}
+
+
+def test_a_probe_needs_no_broker_that_verifies_identities() -> None:
+    """It is asked while the broker starts, and while too many passwords are checked."""
+    found = ask("GET", "/health/ready", check=StartingCheck())
+    assert (found.status, found.document["reasons"]) == (200, None)
+    assert ask("GET", "/metrics", check=StartingCheck()).status == 503
+
+
+class StartingCheck(FakeCheck):
+    async def identify(self, given: Credentials) -> Caller | None:
+        raise BrokerUnreachableError("it is starting")
 
 
 def test_a_caller_with_the_right_proof_is_served() -> None:

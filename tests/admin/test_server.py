@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.admin import server as admin_server
+from penstock.admin.places import Places
 from penstock.admin.server import AdminServer
 from penstock.client.cluster import Cluster
 from penstock.core.errors import BrokerUnreachableError
@@ -16,6 +18,9 @@ from penstock.core.metrics import Registry
 from penstock.core.settings.admin_settings import AdminSettings
 from tests.admin.fakes import FakeCheck, FakeDoor, FakeView, no_cluster
 
+CONNECTIONS_MAX = admin_server.CONNECTIONS_MAX
+CONNECTIONS_PER_ADDRESS_MAX = admin_server.CONNECTIONS_PER_ADDRESS_MAX
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 SECONDS_MAX = 10.0
 SHORT_SECONDS = 0.2
 LIVE = b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -66,9 +71,12 @@ def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(work())
 
 
-@pytest.fixture(autouse=True)
-def one_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_server, "CONNECTIONS_MAX", 1)
+async def is_ended(reader: asyncio.StreamReader) -> bool:
+    """Whether the server ends the connection, politely or not."""
+    try:
+        return await asyncio.wait_for(reader.read(1), SECONDS_MAX) == b""
+    except ConnectionResetError:
+        return True
 
 
 async def ask_once(
@@ -88,7 +96,7 @@ def test_a_second_request_that_is_begun_and_not_finished(monkeypatch: pytest.Mon
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             assert await ask_once(reader, writer) == b'{"alive":true}'
             writer.write(b"G")
-            assert await place_becomes_free(port)
+            assert await is_ended(reader)
             writer.close()
 
     run(work)
@@ -107,7 +115,7 @@ def test_bytes_that_drip_in_buy_no_time(monkeypatch: pytest.MonkeyPatch) -> None
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             await ask_once(reader, writer)
             dripping = asyncio.get_running_loop().create_task(drip(writer))
-            assert await place_becomes_free(port)
+            assert await is_ended(reader)
             dripping.cancel()
             writer.close()
 
@@ -119,6 +127,8 @@ def test_a_peer_that_does_not_read_its_answer(
     requests: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With two of them, the second answer waits for the first to be read."""
+    monkeypatch.setattr(admin_server, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(Places, "rest", lambda _places, _one: None)  # it never yields its place
     monkeypatch.setattr(admin_server, "IDLE_SECONDS_MAX", SHORT_SECONDS)
     monkeypatch.setattr(admin_server, "ANSWER_SECONDS_MAX", SHORT_SECONDS)
     metrics = Registry()
@@ -169,3 +179,80 @@ def test_the_longest_name_that_a_page_ends_with_leads_to_the_next(character: str
             writer.close()
 
     run(scenario)
+
+
+async def silent_connections(port: int, count: int, host: str = "127.0.0.1") -> list[Streams]:
+    """Open connections from an address of this machine, and send nothing."""
+    return [
+        await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0)) for _ in range(count)
+    ]
+
+
+def test_silent_connections_of_one_address_keep_no_probe_out() -> None:
+    async def work() -> None:
+        async with serving() as port:
+            opened = await silent_connections(port, 2 * CONNECTIONS_MAX)
+            assert await is_answered(port)
+            # All but those of one address, and one of these for the probe.
+            ended = opened[: 1 - CONNECTIONS_PER_ADDRESS_MAX]
+            assert all([await is_ended(reader) for reader, _ in ended])
+            for _, writer in opened:
+                writer.close()
+
+    run(work)
+
+
+def test_silent_connections_of_many_addresses_keep_no_probe_out() -> None:
+    async def work() -> None:
+        async with serving() as port:
+            opened = []
+            for number in range(2, 8):
+                opened += await silent_connections(
+                    port, CONNECTIONS_PER_ADDRESS_MAX, f"127.0.0.{number}"
+                )
+            assert await is_answered(port)
+            for _, writer in opened:
+                writer.close()
+
+    run(work)
+
+
+def test_a_head_without_its_body_keeps_no_probe_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_server, "CONNECTIONS_PER_ADDRESS_MAX", 1)
+
+    async def work() -> None:
+        async with serving() as port:
+            ((reader, writer),) = await silent_connections(port, 1)
+            writer.write(
+                b"POST /api/v1/topics HTTP/1.1\r\nhost: localhost\r\n"
+                b"content-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+            )
+            assert await is_answered(port)
+            assert await is_ended(reader)
+            writer.close()
+
+    run(work)
+
+
+def test_a_request_that_is_carried_out_is_not_ended_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(admin_server, "CONNECTIONS_PER_ADDRESS_MAX", 1)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow() -> Cluster:
+        begun.set()
+        assert may_end.wait(SECONDS_MAX)
+        raise BrokerUnreachableError("it took too long")
+
+    async def work() -> None:
+        async with serving(make_cluster=slow) as port:
+            ((reader, writer),) = await silent_connections(port, 1)
+            writer.write(b"GET /api/v1/groups HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert await asyncio.to_thread(begun.wait, SECONDS_MAX)
+            assert not await is_answered(port)
+            may_end.set()
+            assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+            writer.close()
+
+    run(work)

@@ -199,6 +199,9 @@ class FakeChecks:
         self.error: Exception | None = None
         self.checked = 0
 
+    def version(self, user: str) -> object:
+        return PASSWORDS[PLAIN].get(user)
+
     async def verify(self, user: str, password: Secret) -> str | None:
         await self._wait()
         return user if PASSWORDS[PLAIN].get(user) == password.reveal() else None

@@ -107,7 +107,7 @@ def test_a_refused_frame_is_freed_before_the_delay(kind: str) -> None:
         line.send(content)
     line.frames()
     assert not line.is_closed()
-    login = line.protocol._session.login
+    login = line.protocol.session.login
     assert login is not None
     assert login._request is not None
     assert len(login._request.body) == 0
@@ -235,7 +235,7 @@ def test_requests_behind_the_last_token_wait_for_the_check() -> None:
     line.deliver()
     assert codes(line, (AUTHENTICATE, 2)) == [0]
     assert scene.reached[GROUPS] == 2
-    assert line.protocol._session.peer.principal == user(USER)
+    assert line.protocol.session.peer.principal == user(USER)
 
 
 def test_requests_behind_a_handshake_are_not_handled() -> None:
@@ -323,7 +323,7 @@ def test_a_renewal_keeps_the_identity() -> None:
     line.send(handshake(line) + authenticate(line, other) + groups(line))
     line.later(1)
     assert codes(line, (HANDSHAKE, 1), (AUTHENTICATE, 2)) == [0, 58]
-    assert line.protocol._session.peer.principal == user(USER)
+    assert line.protocol.session.peer.principal == user(USER)
     assert line.is_closed()
     assert not scene.reached
 
@@ -512,7 +512,7 @@ def test_the_end_of_the_session_is_set_anew_by_a_renewal() -> None:
 
 def from_address(scene: LoginScene, address: str) -> Line:
     line = scene.connect()
-    login = line.protocol._session.login
+    login = line.protocol.session.login
     assert login is not None
     login.peer = login.peer._replace(address=address)
     return line
@@ -576,7 +576,7 @@ def test_a_connection_of_this_process_needs_no_login() -> None:
     line.send(groups(line) + handshake(line) + authenticate(line, plain()))
     assert scene.reached[GROUPS] == 1
     assert scene.reached[HANDSHAKE] == scene.reached[AUTHENTICATE] == 1
-    assert line.protocol._session.peer.principal == user("admin")
+    assert line.protocol.session.peer.principal == user("admin")
     line.disconnect()
     scene.check_empty()
 

@@ -4,13 +4,26 @@ import io
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from penstock.cli.acl import checking
+from penstock.cli.acl.command import rules_of_file
+from penstock.client.acl_calls import create_rules
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.blocking import connect
 from penstock.core.settings.tree import settings_of
 from penstock.security.acls.roles import Role, role_rules
+from penstock.security.acls.rules_file import RULES_MAX
+from penstock.security.acls.values import (
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 
@@ -206,6 +219,44 @@ def test_an_export_is_imported(acl: Penstock, tmp_path: Path) -> None:
     assert done.output.count("created: ") == 3
     assert listed(acl) == before
     assert acl("export").output == exported.output
+
+
+def test_an_export_with_unusual_rules_is_imported(
+    acl: Penstock, broker: Broker, tmp_path: Path
+) -> None:
+    """A broker keeps each principal with a colon and each host, as Kafka does."""
+    usual = AclBinding(
+        ResourceType.TOPIC,
+        "t",
+        PatternType.LITERAL,
+        "User:a",
+        "*",
+        Operation.READ,
+        Permission.ALLOW,
+    )
+    unusual = ("Group:devs", "User:", ":", "user:a", "User:CN=a,O=\u00e9 \u2028\n", "User: a")
+    rules = [usual._replace(principal=one) for one in unusual]
+    rules += [usual._replace(host=one) for one in ("", "localhost", "10.0.0.0/8", "::1")]
+    (address,) = parse_addresses(broker.bootstrap_server)
+    with closing(connect(address, timeout_seconds=10)) as connection:
+        assert connection.carry(create_rules(rules)) == [None] * len(rules)
+    before = listed(acl)
+    assert len(before) == len(rules)
+    path = tmp_path / "rules.json"
+    path.write_text(acl("export").output)
+    assert acl("remove", "--all", "--yes").code == 0
+    assert acl("import", str(path)).code == 0
+    assert listed(acl) == before
+
+
+def test_a_file_for_an_import_may_have_more_rules_than_that_of_a_broker(tmp_path: Path) -> None:
+    entries = [
+        {"principal": "User:a", "operation": "Read", "resource": f"Topic:t{number}"}
+        for number in range(RULES_MAX + 1)
+    ]
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps({"rules": entries}))
+    assert len(rules_of_file(str(path))) == RULES_MAX + 1
 
 
 def test_rules_come_from_standard_input(acl: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core.settings.config import load_settings
+from penstock.security.sasl.password_file import format_user, hash_password
+from penstock.security.secret import Secret
 from penstock.testing import Broker
 from tests.cli.conftest import Penstock
 
@@ -315,9 +317,57 @@ def test_listeners_survive_being_shown_as_a_file(
 def test_listeners_are_shown(penstock: Penstock, tmp_path: Path) -> None:
     given = tmp_path / "given.toml"
     given.write_text(LISTENERS)
-    for command in (("show", "--config", str(given)), ("check", str(given))):
+    for command in (("show", "--config", str(given)), ("check", "--no-files", str(given))):
         output = penstock("config", *command).output
         assert "CLIENTS" in output
         assert "SASL_SSL" in output
     document = json.loads(penstock("config", "show", "--config", str(given), "--json").output)
     assert [one["name"] for one in document["listeners"]] == ["CLIENTS", "INSIDE"]
+
+
+@pytest.mark.parametrize("name", ["explain", "plan"])
+def test_a_secured_broker_is_asked_with_the_settings_of_a_file(
+    penstock: Penstock, tmp_path: Path, name: str
+) -> None:
+    """`explain` ignored `--command-config`, so that a broker with logins could not be asked."""
+    users = tmp_path / "users.txt"
+    stored = hash_password(Secret("a password"), b"salt of 16 bytes")
+    users.write_text(format_user("alice", stored))
+    text = f"""
+        [node]
+        storage = "memory"
+        [admin]
+        enabled = false
+        [security]
+        plain_verifier = "file"
+        users_file = "{users}"
+        [[listeners]]
+        name = "LOGINS"
+        port = 0
+        protocol = "SASL_PLAINTEXT"
+        mechanisms = ["PLAIN"]
+    """
+    client = tmp_path / "client.properties"
+    client.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=alice\n"
+        "sasl.password=a password\n"
+    )
+    file = tmp_path / "penstock.toml"
+    file.write_text("[node]\nid = 1\n")
+    asked = "listener.connections_max" if name == "explain" else str(file)
+    with Broker(load_settings(text, {}, {}).settings) as broker:
+        words = ("config", name, asked, "--bootstrap-server", broker.bootstrap_server, "--json")
+        refused = penstock(*words, "--timeout", "0.5")
+        found = penstock(*words, "--command-config", str(client))
+    assert refused.code != 0
+    assert found.code == 0, found.errors
+    if name == "explain":
+        assert json.loads(found.output)["broker"]["source"] == "default"
+
+
+def test_explain_leads_from_a_name_of_kafka_to_a_key_of_a_listener(penstock: Penstock) -> None:
+    remedy = "Set client_auth in tls of a listener in [[listeners]]."
+    found = penstock("config", "explain", "ssl.client.auth")
+    assert found == (0, f"ssl.client.auth is a name of Kafka. {remedy}\n", "")
+    document = json.loads(penstock("config", "explain", "ssl.client.auth", "--json").output)
+    assert document == {"kafka": "ssl.client.auth", "remedy": remedy}

@@ -40,6 +40,22 @@ def test_the_port_is_in_use(penstock: Penstock, tmp_path: Path, taken_port: int)
     )
 
 
+def test_the_port_of_a_declared_listener_is_in_use(
+    penstock: Penstock, tmp_path: Path, taken_port: int
+) -> None:
+    """The hint named `listener.port`, which is refused beside `[[listeners]]`."""
+    file = tmp_path / "penstock.toml"
+    file.write_text(
+        f'[[listeners]]\nname = "PLAINTEXT"\nport = {taken_port}\nprotocol = "PLAINTEXT"\n'
+    )
+    outcome = penstock("serve", "--no-admin", "--config", str(file), "--data-dir", str(tmp_path))
+    assert outcome.code == USAGE
+    assert error_and_hint(outcome.errors)[1] == (
+        "hint: Stop the process that uses it, or choose another port for the listener PLAINTEXT in "
+        "[[listeners]]."
+    )
+
+
 def test_the_address_is_not_of_this_machine(
     penstock: Penstock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

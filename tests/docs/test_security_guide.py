@@ -160,9 +160,20 @@ def test_the_ten_minutes(reader: Reader) -> None:
     with pytest.raises(ConnectionRefusedError), old_connection(reader):
         pass
     assert metrics(reader).status_code == 403
+    check_open_metrics(reader, guide)
     assert write_error(client("alice"), "orders") is None
     assert write_error(client("alice"), "payments") == "TOPIC_AUTHORIZATION_FAILED"
     assert reader.run("penstock topic list").stdout.count("\n") == 5
+
+
+def check_open_metrics(reader: Reader, guide: TenMinutes) -> None:
+    """Without the anonymous super user, the metrics are open by a setting."""
+    assert "`metrics_open = true` in the table `[admin]`" in GUIDE
+    status = f"penstock status --admin http://{HOST}:{reader.variables[ADMIN_PORT]}"
+    assert "(403)" in reader.run(status, is_good=False).stderr
+    guide.change(guide.without() + "\n[admin]\nmetrics_open = true\n")
+    assert metrics(reader).status_code == 200
+    assert reader.run(status, is_good=False).returncode == 1
 
 
 def check_alice() -> None:

@@ -3,19 +3,28 @@
 import json
 import re
 import ssl
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 
+from penstock.broker.tls.contexts import build_server_tls
+from penstock.broker.tls.tls_files import TlsFiles, read_files
 from penstock.client.property_file import parse_properties
 from penstock.client.security.options import parse_security
+from penstock.client.security.tls import build_context
+from penstock.client.transport.addresses import parse_addresses
+from penstock.client.transport.blocking import connect
 from penstock.core.errors import ConfigError
 from penstock.core.settings.config import load_settings
 from penstock.core.settings.tree import Settings
 from penstock.node.security import credential_checks, rules_reload
+from penstock.security.acls.roles import Role, role_rules
 from penstock.security.acls.rules_file import parse_rules
 from penstock.security.acls.values import (
     AclBinding,
@@ -105,6 +114,50 @@ def test_client_certificates() -> None:
         "client_auth =", f'principal_mapping_rules = "{rules[1]}", client_auth ='
     )
     assert loaded(mapped.replace("\\", "\\\\")).listeners[0].tls != listener.tls
+
+
+def test_a_client_certificate_is_created_as_the_guide_says(tmp_path: Path) -> None:
+    """Its commands give the principal of the text, which a broker with these files accepts."""
+    for text in (block("In ten minutes", "bash"), block("Client certificates", "bash")):
+        subprocess.run(["bash", "-e"], input=text, text=True, cwd=tmp_path, check=True, timeout=60)
+    given = parse_properties(block("Client certificates", "properties"))
+    del given["bootstrap.servers"]
+    in_folder = {
+        name: str(tmp_path / value) if "location" in name else value
+        for name, value in given.items()
+    }
+    options = parse_security(in_folder).tls
+    assert options is not None
+    files = TlsFiles(
+        str(tmp_path / "server.crt"),
+        str(tmp_path / "server.key"),
+        client_ca=str(tmp_path / "ca.crt"),
+        client_auth="required",
+    )
+    context = build_server_tls(files, read_files(files), datetime.now(UTC)).context
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = build_context(options).wrap_bio(to_client, to_server, server_hostname="localhost")
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client, server):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    certificate = server.getpeercert(binary_form=True)
+    assert certificate is not None
+    assert str(PrincipalMapper().principal(certificate)) == f"User:{EDGE}"
+    assert (tmp_path / "edge-7.key").stat().st_mode & 0o077 == 0
+
+
+def test_the_table_of_roles() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", section(GUIDE, "Roles"), re.MULTILINE)
+    assert rows == [role.value for role in Role]
+    viewer = {rule.operation for rule in role_rules(Role.VIEWER, "User:carol")}
+    assert viewer == {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
+    operator = role_rules(Role.OPERATOR, "User:carol")
+    topics = {one.operation for one in operator if one.resource_type is ResourceType.TOPIC}
+    assert {Operation.CREATE, Operation.DELETE} < topics
+    assert not topics & {Operation.READ, Operation.WRITE}
+    clusters = {one.operation for one in operator if one.resource_type is ResourceType.CLUSTER}
+    assert Operation.ALTER not in clusters
 
 
 def test_tokens() -> None:
@@ -263,6 +316,7 @@ def test_the_other_parts_together(scene: Scene) -> None:
     check_logins(scene)
     check_rules(scene)
     check_admin_port(scene)
+    check_sessions(scene)
     check_bad_files(scene)
 
 
@@ -285,13 +339,27 @@ def check_rules(scene: Scene) -> None:
     exported = reader.run("penstock acl export > exported.json; cat exported.json").stdout
     written = parse_rules(json.dumps(scene.rules).encode())
     assert set(parse_rules(exported.encode())) == set(written)
-    text = " ".join(section(GUIDE, "Rules in a file").split())
+    text = " ".join(section(GUIDE, "Roles").split())
     found = re.search(r"`(penstock acl import --role )([a-z|]+) (--principal User:carol)`", text)
     assert found is not None
     for role in found[2].split("|"):
         assert "for User:carol" in reader.run(f"{found[1]}{role} {found[3]}").stdout
     check = "penstock acl check --as User:carol --operation describe --cluster"
     assert reader.run(check).stdout.startswith("allow: ")
+
+
+def check_sessions(scene: Scene) -> None:
+    """The settings of the command line open the secured admin port too."""
+    settings = {name: str(value) for name, value in scene.user("alice").items()}
+    (address,) = parse_addresses(settings.pop("bootstrap.servers"))
+    security = parse_security(settings)
+    with closing(connect(address, timeout_seconds=WAIT_SECONDS_MAX, security=security)):
+        printed = scene.reader.run(block("Sessions", "bash")).stdout
+    assert printed.startswith("id ")
+    assert "User:alice" in printed
+    assert re.search(r"^[1-9]\d* sessions? ended$", printed, re.MULTILINE)
+    status = f"penstock status --admin https://localhost:{ADMIN_PORT}"
+    assert scene.reader.run(status).stdout.startswith("Healthy")
 
 
 def check_admin_port(scene: Scene) -> None:

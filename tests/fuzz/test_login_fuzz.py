@@ -247,7 +247,7 @@ class Attack:
 
 
 def is_renewing(line: Line) -> bool:
-    login = line.protocol._session.login
+    login = line.protocol.session.login
     return login is not None and not login.is_complete
 
 

@@ -208,7 +208,9 @@ def test_a_start_does_not_import_what_serves_the_port() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_connections_above_the_cap_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_above_the_cap_takes_the_place_of_the_oldest_silent_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(admin_server, "CONNECTIONS_MAX", 2)
 
     async def work() -> None:
@@ -218,12 +220,12 @@ def test_connections_above_the_cap_are_closed(monkeypatch: pytest.MonkeyPatch) -
             opened = [
                 await asyncio.open_connection("127.0.0.1", server.admin_port) for _ in range(3)
             ]
-            reader, _ = opened[2]
-            assert await is_ended(reader)
-            for _, writer in opened[:2]:
-                assert not writer.is_closing()
+            assert await is_ended(opened[0][0])
+            for reader, writer in opened[1:]:
+                writer.write(b"GET /health/live HTTP/1.1\r\nhost: a\r\n\r\n")
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            for _, writer in opened:
                 writer.close()
-            opened[2][1].close()
 
     run(work)
 

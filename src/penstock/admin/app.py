@@ -2,10 +2,12 @@
 
     /metrics                 for Prometheus
     /health/live             200 while the event loop runs
-    /health/ready            200 when new clients can be sent here, else 503 with reasons
+    /health/ready            200 when new clients can be sent here, else 503; with reasons, for
+                             callers that may see them
     /api/v1/status           health, reasons, limits
     /api/v1/openapi.json     the OpenAPI description of these paths
-    /api/v1/...              the operations of `topics`, `groups`, `brokers`, `transactions`
+    /api/v1/...              the operations of `topics`, `groups`, `brokers`, `transactions`,
+                             `client_sessions`
 
 Every request is bounded: its body, its time, and the number of concurrent requests. Every answer
 but a success is `application/problem+json`. A path is matched as it was sent, before it is decoded:
@@ -28,7 +30,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.admin import brokers, groups, topics, transactions
+from penstock.admin import brokers, client_sessions, groups, topics, transactions
 from penstock.admin.browser_safety import objection
 from penstock.admin.desk import Desk
 from penstock.admin.error_problems import problem_of
@@ -57,12 +59,17 @@ CALLER: Final = "penstock.caller"
 """The caller in the scope of a request."""
 CLIENT_CERTIFICATE: Final = "client_certificate"
 """The verified certificate of a caller in the state of a request, in DER."""
+IDENTIFIED: Final = "identified"
+"""In the state of a request: a function to call when its caller has proven its identity."""
+READY: Final = "/health/ready"
+"""Its answer is longer for callers with an identity."""
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *topics.OPERATIONS,
     *groups.OPERATIONS,
     *brokers.OPERATIONS,
     *transactions.OPERATIONS,
+    *client_sessions.OPERATIONS,
 )
 """All administrative operations."""
 
@@ -89,6 +96,9 @@ def make_app(
     async def ready(request: Request) -> Response:
         _nothing_asked(request)
         found = readiness(view.facts())
+        caller = request.scope.get(CALLER)
+        if caller is None or not check.may_describe(caller):
+            found = found.without_reasons()
         return _answer(found, 200 if found.ready else 503)
 
     async def show_status(request: Request) -> Response:
@@ -102,7 +112,7 @@ def make_app(
 
     routes = [
         Route("/health/live", live),
-        Route("/health/ready", ready),
+        Route(READY, ready),
         Route("/metrics", metrics),
         Route(f"{API_PREFIX}/status", show_status),
         Route(f"{API_PREFIX}/openapi.json", openapi),
@@ -166,15 +176,19 @@ class Guard:
 
     async def _identify(self, scope: MutableMapping[str, Any]) -> ASGIApp:
         """Add the caller to a request; return the application that answers it."""
-        if self._check.is_open(scope["path"]):
+        is_open = self._check.is_open(scope["path"])
+        if is_open and scope["path"] != READY:
             return self._app
         try:
             caller = await self._check.identify(credentials(scope))
         except PenstockError as error:
-            return _problem(problem_of(error))
-        if caller is None:
+            return self._app if is_open else _problem(problem_of(error))
+        if caller is not None:
+            scope[CALLER] = caller
+            if (identified := scope.get("state", {}).get(IDENTIFIED)) is not None:
+                identified()
+        elif not is_open:
             return unidentified(self._check.challenge)
-        scope[CALLER] = caller
         return self._app
 
 

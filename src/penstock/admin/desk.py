@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.admin.model import Answer
 from penstock.admin.operation import Asked, Operation
-from penstock.admin.ports import Caller, ClusterDoor
+from penstock.admin.ports import Caller, ClusterDoor, SessionBook
 from penstock.admin.problems import RETRY_AFTER_SECONDS, RefusedError, refused, stopping
 
 WORKERS: Final = 4
@@ -29,8 +29,10 @@ CALL_SECONDS_MAX: Final = 15.0
 class Desk:
     """Executes operations."""
 
-    def __init__(self, door: ClusterDoor) -> None:
+    def __init__(self, door: ClusterDoor, sessions: SessionBook | None = None) -> None:
+        """Without `sessions`, their operations are refused."""
         self._door = door
+        self._sessions = sessions
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="admin")
         self._under_way = 0
         self.is_stopping = False
@@ -41,6 +43,10 @@ class Desk:
             raise stopping()
         if self._under_way >= OPERATIONS_MAX:
             raise _busy(f"{OPERATIONS_MAX} requests are being handled already.")
+        if operation.on_broker is not None:
+            if self._sessions is None:
+                raise _busy("The broker does not list its sessions yet.")
+            return operation.on_broker(self._sessions, caller, asked)
         self._under_way += 1
         loop = asyncio.get_running_loop()
         future = self._workers.submit(self._run, operation, asked, caller)

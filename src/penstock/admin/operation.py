@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from penstock.admin.model import Answer, Input, Page
+from penstock.admin.ports import Caller, SessionBook
 from penstock.client.cluster import Cluster
 
 API_PREFIX: Final = "/api/v1"
@@ -60,6 +61,8 @@ class Operation:
     path_model: type[Input] = Input
     query_model: type[Input] = Input
     body_model: type[Input] | None = None
+    on_broker: Callable[[SessionBook, Caller, Asked], Answer | None] | None = None
+    """Instead of `call`, on the event loop, for an operation that Kafka's protocol has not."""
     location: Callable[[Asked], str] | None = None
     """The path of the created resource, for `Location`."""
 

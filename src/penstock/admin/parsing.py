@@ -75,9 +75,14 @@ def _number(text: str) -> float:
 
 
 def _value(field: FieldInfo | None, text: str) -> object:
-    if field is None or field.annotation is str or str in get_args(field.annotation):
+    if field is None or _has_text(field.annotation):
         return text
     return json.loads(text) if _PLAIN.fullmatch(text) else text
+
+
+def _has_text(annotation: object) -> bool:
+    """Whether a text fits, also as one of several types, or with bounds."""
+    return annotation is str or any(_has_text(one) for one in get_args(annotation))
 
 
 def _field_problems(error: ValidationError, where: str) -> Iterable[FieldProblem]:

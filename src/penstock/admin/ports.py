@@ -1,16 +1,18 @@
 """The ports of the HTTP interface to its broker; `node` implements them.
 
-There are three ports: the state of the broker itself, the identity of HTTP callers, and a client of
-the broker. Everything else is requested over the wire, as by any client, with the identity of the
-caller: the interface has no rights of its own.
+There are four ports: the state of the broker itself, the identity of HTTP callers, the sessions of
+Kafka clients, and a client of the broker. Everything else is requested over the wire, as by any
+client, with the identity of the caller: the interface has no rights of its own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from penstock.admin.health import Facts
 from penstock.client.cluster import Cluster
 from penstock.core.metrics import Registry
+from penstock.security.acls.values import Operation
 from penstock.security.principal import ANONYMOUS, Principal
 
 
@@ -88,6 +90,46 @@ class CallerCheck(Protocol):
 
     def may_describe(self, caller: Caller) -> bool:
         """Whether the caller may see metrics and the state of the broker."""
+        ...
+
+
+class SessionFacts(NamedTuple):
+    """One connected Kafka client."""
+
+    id: int
+    principal: Principal
+    address: str
+    listener: str
+    mechanism: str
+    """Of its login with SASL; empty without one."""
+    client_id: str | None
+    """Of its last request."""
+    since_ms: int
+    expires_at_ms: int | None
+    """When it ends without a new login; None: never."""
+
+
+class SessionBook(Protocol):
+    """The sessions of connected Kafka clients; its methods belong to the event loop."""
+
+    def allows(self, caller: Caller, operation: Operation) -> bool:
+        """Whether access rules allow the operation on the cluster to the caller."""
+        ...
+
+    def sessions(
+        self, principal: Principal | None, after: int, limit: int
+    ) -> Sequence[SessionFacts]:
+        """Return the sessions with ids above `after`, the oldest first."""
+        ...
+
+    def end(
+        self,
+        caller: Caller,
+        *,
+        principal: Principal | None = None,
+        session: int | None = None,
+    ) -> tuple[int, bool]:
+        """End the sessions of a principal, or one; return how many, and whether some are left."""
         ...
 
 

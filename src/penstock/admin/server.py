@@ -2,14 +2,17 @@
 
 uvicorn implements HTTP. Its process, its signals and its periodic timer are not used, because the
 broker has its own and an idle broker should sleep. This module adds bounds: the number of
-connections, and the time to send a request and to read its answer. `strict_buffer` rejects
-ambiguous framing. A stop answers requests that have begun, for a while.
+connections (`places`), and the time to send a request and to read its answer. `strict_buffer`
+rejects ambiguous framing. A stop answers requests that have begun, for a while.
+
+It knows no TLS: its caller may put a layer between a socket and its connection (`Wrap`), and the
+bounds hold from the first byte of the handshake.
 """
 
 import asyncio
 import logging
 import socket
-import ssl
+from collections.abc import Callable
 from typing import Any, Final
 
 import h11
@@ -18,10 +21,11 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from penstock.admin.app import CLIENT_CERTIFICATE, REQUEST_SECONDS_MAX, make_app
+from penstock.admin.app import CLIENT_CERTIFICATE, IDENTIFIED, REQUEST_SECONDS_MAX, make_app
 from penstock.admin.browser_safety import allowed_names
 from penstock.admin.desk import Desk
-from penstock.admin.ports import BrokerView, CallerCheck, ClusterDoor
+from penstock.admin.places import Places
+from penstock.admin.ports import BrokerView, CallerCheck, ClusterDoor, SessionBook
 from penstock.admin.problems import CONTENT_TYPE, Problem
 from penstock.admin.strict_buffer import HEAD_BYTES_MAX, StrictBuffer
 from penstock.core.settings.admin_settings import AdminSettings
@@ -29,8 +33,11 @@ from penstock.core.settings.admin_settings import AdminSettings
 CONNECTIONS_MAX: Final = 64
 """Scrapers, probes and users; each connection uses a descriptor that Kafka clients then do not
 have."""
-RECEIVE_SECONDS_MAX: Final = 20.0
-"""For the head of a request: from the connection, or from the first byte of a later request."""
+CONNECTIONS_PER_ADDRESS_MAX: Final = 16
+"""Of these, connections of one address."""
+RECEIVE_SECONDS_MAX: Final = 5.0
+"""For the head of a request: from the connection or the end of its TLS handshake, or from the first
+byte of a later request."""
 ANSWER_SECONDS_MAX: Final = REQUEST_SECONDS_MAX + 15.0
 """From the head of a request to the end of its answer. The application times out earlier and sends
 an error; this deadline is for a peer that does not read the answer."""
@@ -43,7 +50,7 @@ LAST_WORD_SECONDS_MAX: Final = 1.0
 """To send an error to requests that were not answered."""
 
 
-class _BoundedProtocol(H11Protocol):
+class HttpConnection(H11Protocol):
     """uvicorn's protocol, with a bound on connections and one deadline for each.
 
     The deadline is for the head of a request, then for its answer, then for the next request. For
@@ -51,28 +58,49 @@ class _BoundedProtocol(H11Protocol):
     """
 
     _buffer: StrictBuffer
+    _places: "Places[HttpConnection]"
     _deadline: asyncio.TimerHandle | None = None
     _is_receiving = False
     """Whether the deadline is for the head of a request: more bytes of it do not extend it."""
+    _is_identified = False
+    """Whether the caller of the present request has proven its identity, if it has to."""
+
+    def begin_with(self, places: "Places[HttpConnection]") -> None:
+        """Share these places with the other connections; called before the first event."""
+        self._places = places
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client connected; above a limit, a connection ends."""
         super().connection_made(transport)
-        secured = transport.get_extra_info("ssl_object")
-        if secured is not None:
-            self.app_state = {CLIENT_CERTIFICATE: secured.getpeercert(binary_form=True)}
+        self.app_state = {IDENTIFIED: self._identified}
         self._buffer = self.conn._receive_buffer = StrictBuffer()
-        if len(self.connections) > CONNECTIONS_MAX:
-            transport.abort()
-            return
         self._is_receiving = True
+        ended = self._places.take(
+            self,
+            self.client[0] if self.client else "",
+            places_max=CONNECTIONS_MAX,
+            per_address_max=CONNECTIONS_PER_ADDRESS_MAX,
+        )
+        if ended is not None:
+            ended.transport.abort()
+        if ended is not self:
+            self._end_after(RECEIVE_SECONDS_MAX)
+
+    def secured(self, certificate: bytes | None) -> None:
+        """The TLS handshake is complete; `certificate` is the caller's in DER, if it sent one."""
+        self.scheme = "https"
+        self.app_state[CLIENT_CERTIFICATE] = certificate
         self._end_after(RECEIVE_SECONDS_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
         if self._deadline is not None:
             self._deadline.cancel()
+        self._places.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Bytes were received."""
         # uvicorn declares the cycle as always set, and sets it with a request.
         if not self._is_receiving and self.cycle.response_complete:
             self._is_receiving = True
@@ -80,17 +108,32 @@ class _BoundedProtocol(H11Protocol):
         super().data_received(data)
 
     def handle_events(self) -> None:
+        """Handle what was received; a request begins when its head is complete."""
         before = self.cycle
         super().handle_events()
         if self.cycle is not before:
             self._is_receiving = False
+            self._is_identified = False
             self._end_after(ANSWER_SECONDS_MAX)
+        self._keep_place()
 
     def on_response_complete(self) -> None:
+        """A request is answered: the next one may come."""
         self._is_receiving = False
+        self._places.rest(self)
         self._end_after(IDLE_SECONDS_MAX)
         super().on_response_complete()
         self._unset_keepalive_if_required()  # the deadline replaces it
+
+    def _identified(self) -> None:
+        self._is_identified = True
+        self._keep_place()
+
+    def _keep_place(self) -> None:
+        """Keep the place for a request that is complete, of a caller with an identity."""
+        cycle = self.cycle
+        if self._is_identified and not (cycle.more_body or cycle.response_complete):
+            self._places.work(self)
 
     def send_400_response(self, msg: str) -> None:
         """Send the reason of a rejection, or close the connection if the answer has begun."""
@@ -132,8 +175,12 @@ class _BoundedProtocol(H11Protocol):
             self.transport.abort()
 
 
+Wrap = Callable[[HttpConnection], asyncio.BaseProtocol]
+"""Puts a layer, such as TLS, between a socket and its connection. The layer calls `secured`."""
+
+
 class AdminServer:
-    """Serves one broker's application on sockets that are bound already."""
+    """Serves one broker's application on a socket that is bound already."""
 
     def __init__(
         self,
@@ -141,37 +188,27 @@ class AdminServer:
         door: ClusterDoor,
         check: CallerCheck,
         settings: AdminSettings,
+        sessions: SessionBook | None = None,
     ) -> None:
-        self._desk = Desk(door)
+        self._desk = Desk(door, sessions)
         names = allowed_names(settings.allowed_hosts, settings.host)
         self._config = _config(make_app(view, self._desk, check, allowed_names=names))
         self._state = ServerState()
+        self._places: Places[HttpConnection] = Places()
         self._servers: list[asyncio.Server] = []
 
-    async def start(self, bound: socket.socket, context: ssl.SSLContext | None = None) -> None:
-        """Accept connections, with TLS if there is a context.
-
-        Another call replaces the context for new connections; open ones keep theirs. The socket
-        stays the caller's.
-        """
+    async def start(self, bound: socket.socket, wrap: Wrap | None = None) -> None:
+        """Accept connections, through a layer if there is one. The socket stays the caller's."""
         loop = asyncio.get_running_loop()
         app_state: dict[str, Any] = {}
 
-        def make_protocol() -> _BoundedProtocol:
-            return _BoundedProtocol(self._config, self._state, app_state, loop)
+        def accept() -> asyncio.BaseProtocol:
+            connection = HttpConnection(self._config, self._state, app_state, loop)
+            connection.begin_with(self._places)
+            return connection if wrap is None else wrap(connection)
 
-        before, self._servers = self._servers, []
-        self._servers.append(
-            await loop.create_server(
-                make_protocol,
-                sock=bound.dup(),
-                backlog=CONNECTIONS_MAX,
-                ssl=context,
-                ssl_handshake_timeout=None if context is None else RECEIVE_SECONDS_MAX,
-            )
-        )
-        for server in before:
-            server.close()
+        server = await loop.create_server(accept, sock=bound.dup(), backlog=CONNECTIONS_MAX)
+        self._servers.append(server)
 
     async def stop(self) -> None:
         """Close idle connections immediately, and the others after their answers."""
@@ -195,7 +232,7 @@ class AdminServer:
 def _config(app: ASGIApp) -> Config:
     config = Config(
         app,
-        http=_BoundedProtocol,
+        http=HttpConnection,
         ws="none",
         lifespan="off",
         interface="asgi3",

@@ -44,8 +44,18 @@ class Readiness(Answer):
     """Whether new clients can be sent here, and why not."""
 
     ready: bool
-    health: Literal["Healthy", "Degraded", "Critical"]
-    reasons: list[ReasonAnswer]
+    health: Annotated[
+        Literal["Healthy", "Degraded", "Critical"] | None,
+        Field(description="Null for callers that may not describe the cluster."),
+    ]
+    reasons: Annotated[
+        list[ReasonAnswer] | None,
+        Field(description="Null for callers that may not describe the cluster."),
+    ]
+
+    def without_reasons(self) -> "Readiness":
+        """Return the answer to a caller that may not see the state of the broker."""
+        return Readiness(ready=self.ready, health=None, reasons=None)
 
 
 class Status(Answer):

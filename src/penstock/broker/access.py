@@ -8,6 +8,7 @@ It does NOT know which API needs which permission: the handler of the API does, 
 of its checks and its answer belong to the API.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from penstock.broker.peer import Peer
@@ -64,6 +65,12 @@ class DecisionLog(Protocol):
         name: str,
     ) -> None:
         """A change was allowed."""
+        ...
+
+    def changed(
+        self, peer: Peer, api_key: int, changes: Sequence[Mapping[str, str]], others: int
+    ) -> None:
+        """Rules or users were changed; `others` is the number of the ones without a name here."""
         ...
 
 

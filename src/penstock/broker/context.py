@@ -4,11 +4,11 @@ A handler reaches everything through these two, so that a reader sees its depend
 can pass fakes. Nothing in this module decides anything.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from penstock.broker.access import Access
+from penstock.broker.access import Access, DecisionLog
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.pacing.budget import MemoryBudget
 from penstock.broker.pacing.turns import TurnBudget
@@ -42,6 +42,9 @@ from penstock.core.settings.current_settings import CurrentSettings
 from penstock.core.settings.tree import Settings
 from penstock.replication.manager import ReplicaManager
 from penstock.security.acls.values import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.audit import CHANGES, NAMED_MAX
+
+Changed = TypeVar("Changed")
 
 TOPIC_ID_VERSION: Final = 13
 """Starting at this version of Produce and of Fetch, topics are named by their id."""
@@ -93,6 +96,10 @@ class BrokerServices:
     """None only without an authorizer."""
     users: UserAdministration | None = None
     """None only in tests that change no users."""
+    audit: DecisionLog | None = None
+    """Records changes of rules and users, with an authorizer or without; None only in tests."""
+    records_all_changes: bool = False
+    """Whether `audit` records other changes too, without an authorizer: clients have identities."""
 
     @property
     def settings(self) -> Settings:
@@ -127,7 +134,11 @@ class RequestContext(NamedTuple):
     ) -> bool:
         """Whether the client may; pass `is_logged=False` for a check that only hides something."""
         access = self.services.access
-        return access is None or access.allows(
+        if access is None:
+            if is_logged and CHANGES >> operation & 1:
+                self.record_change(operation, resource_type, name)
+            return True
+        return access.allows(
             self.peer, self.api_key, operation, resource_type, name, is_logged=is_logged
         )
 
@@ -137,9 +148,20 @@ class RequestContext(NamedTuple):
 
     def record_change(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
         """Log a change of a resource that a permission for the cluster allows."""
-        access = self.services.access
-        if access is not None:
-            access.record_change(self.peer, self.api_key, operation, resource_type, name)
+        services = self.services
+        if services.access is not None:
+            services.access.record_change(self.peer, self.api_key, operation, resource_type, name)
+        elif services.audit is not None and services.records_all_changes:
+            services.audit.allowed(self.peer, self.api_key, operation, resource_type, name)
+
+    def record_changes(
+        self, changed: Sequence[Changed], values_of: Callable[[Changed], Mapping[str, str]]
+    ) -> None:
+        """Log the rules or users that were changed: the first ones, and the number of others."""
+        audit = self.services.audit
+        if audit is not None and changed:
+            named = [values_of(one) for one in changed[:NAMED_MAX]]
+            audit.changed(self.peer, self.api_key, named, len(changed) - len(named))
 
     def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether the client may do this to some resource of the type."""

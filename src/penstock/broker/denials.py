@@ -11,6 +11,9 @@ from penstock.protocol.error_codes import ErrorCode
 
 TOPIC_DENIED: Final = Outcome(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
 GROUP_DENIED: Final = Outcome(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
+TRANSACTIONAL_ID_DENIED: Final = Outcome(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactional Id authorization failed."
+)
 CLUSTER_DENIED: Final = Outcome(
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
 )

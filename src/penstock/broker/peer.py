@@ -20,6 +20,8 @@ class Peer(NamedTuple):
     """The client learns the addresses that brokers advertise for this listener."""
     mechanism: str = ""
     """The SASL mechanism of its login; empty without one."""
+    door: str = ""
+    """The name of the door it came through, for the audit log; empty: that of the listener."""
 
 
 UNKNOWN_PEER: Final = Peer("")

@@ -48,6 +48,11 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
     "quota": ("penstock.cli.quota", "quota", "Set, list and delete quotas."),
     "serve": ("penstock.cli.serve", "serve", "Run a broker."),
+    "session": (
+        "penstock.cli.session_commands",
+        "session",
+        "List connected clients, disconnect some.",
+    ),
     "status": ("penstock.cli.status", "status", "Show a broker's health and limits."),
     "table": ("penstock.cli.table.command", "table", "Write topics to Iceberg and Delta tables."),
     "topic": ("penstock.cli.topic", "topic", "Create, list, describe, change and delete topics."),

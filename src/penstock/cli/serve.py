@@ -96,9 +96,11 @@ def serve(
     )
     for line in loaded.notes:
         logging.getLogger("penstock").warning("%s", line)
+    from penstock.node.security.process_privacy import protect_memory
     from penstock.node.server import run  # only a broker needs the rest of Penstock
     from penstock.node.settings.settings_reload import SettingsSource
 
+    protect_memory(settings)
     source = SettingsSource(file, lambda: load(file, flags), loaded, first_look)
     last_resort = threading.Timer(STOP_EXIT_SECONDS, _exit_late)
     last_resort.daemon = True

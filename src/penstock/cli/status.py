@@ -8,7 +8,6 @@ are longer, and a terminal folds them. The exit code reports the health too: 0 h
 """
 
 import json
-import re
 import sys
 import textwrap
 from shutil import get_terminal_size
@@ -17,18 +16,17 @@ from typing import Any, Final, NamedTuple, cast
 import click
 
 from penstock.cli import exits
-from penstock.cli.options import TIMEOUT_SECONDS, WrongUsageError, examples, json_option
-from penstock.cli.output import can_draw, console, print_colored, print_json, print_table
-from penstock.core.errors import AdminUnreachableError, MalformedResponseError
-
-ADMIN_URL_DEFAULT: Final = "http://127.0.0.1:8080"
-ADMIN_URL_VARIABLE: Final = "PENSTOCK_ADMIN_URL"
-ANSWER_BYTES_MAX: Final = 1_048_576
-"""A longer answer is not a status."""
-_ADMIN_HINT: Final = (
-    f"Give the admin port, which a broker logs when it starts: --admin {ADMIN_URL_DEFAULT}"
+from penstock.cli.admin_port import ADMIN_HINT, AdminPort, admin_option, open_admin_port
+from penstock.cli.options import (
+    TIMEOUT_SECONDS,
+    command_config_option,
+    examples,
+    json_option,
 )
-_ADDRESS: Final = re.compile(r"[A-Za-z0-9.-]+:[0-9]{1,5}")
+from penstock.cli.output import can_draw, console, print_colored, print_json, print_table
+from penstock.core.errors import MalformedResponseError
+
+PATH: Final = "/api/v1/status"
 COLUMNS_MAX: Final = 50
 """The maximum width of a status line, without bars and reasons."""
 _BAR_CELLS: Final = 20
@@ -47,21 +45,14 @@ Document = dict[str, Any]
     short_help="Show a broker's health, reasons and limits.",
     epilog=examples(
         "penstock status",
-        "penstock status --admin http://10.0.0.5:8080 --json",
+        "penstock status --admin https://10.0.0.5:8080 --command-config admin.properties",
+        "penstock status --json",
         "penstock status --ready",
     )
     + "\n\nExit codes: 0 healthy, 5 degraded, 6 critical, 3 unreachable.",
 )
-@click.option(
-    "--admin",
-    "url",
-    default=ADMIN_URL_DEFAULT,
-    envvar=ADMIN_URL_VARIABLE,
-    show_default=True,
-    show_envvar=True,
-    metavar="URL",
-    help="Admin port of the broker.",
-)
+@admin_option
+@command_config_option
 @click.option(
     "--timeout",
     "timeout_seconds",
@@ -80,8 +71,7 @@ Document = dict[str, Any]
 @json_option()
 def status(url: str, timeout_seconds: float, only_ready: bool, as_json: bool) -> int:
     """Show the health of a broker with its reasons, and how much of its limits is used."""
-    _check_url(url)
-    document = _read(url.rstrip("/"), timeout_seconds)
+    document = _read(open_admin_port(url, timeout_seconds))
     if as_json:
         print_json(document)
     else:
@@ -91,48 +81,8 @@ def status(url: str, timeout_seconds: float, only_ready: bool, as_json: bool) ->
     return _CODES[document["health"]]
 
 
-def _check_url(url: str) -> None:
-    """Raise a usage error for an invalid address, before any request is sent."""
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url)
-        host = (parts.hostname or "").encode("idna")
-        is_url = parts.scheme in {"http", "https"} and bool(host) and parts.port != 0
-    except ValueError:  # a port that is not a number, or an unpaired bracket
-        is_url = False
-    if not is_url or not url.isascii() or not url.isprintable() or " " in url:
-        raise WrongUsageError(
-            f"--admin: {url!r} is not a URL such as {ADMIN_URL_DEFAULT}.",
-            hint=f"Use http://{url}." if _ADDRESS.fullmatch(url) else _ADMIN_HINT,
-        )
-
-
-def _read(url: str, timeout_seconds: float) -> Document:
-    from http.client import HTTPException
-    from urllib.error import HTTPError
-    from urllib.request import ProxyHandler, Request, build_opener  # 40 ms to import
-
-    # The admin port is local: a proxy for the internet does not know it.
-    opener = build_opener(ProxyHandler({}))
-    asked = f"{url}/api/v1/status"
-    try:
-        with opener.open(Request(asked), timeout=timeout_seconds) as answer:  # noqa: S310 (checked)
-            data = answer.read(ANSWER_BYTES_MAX + 1)
-    except HTTPError as error:
-        raise MalformedResponseError(
-            f"{asked} answers {error.code}. Is it the admin port of a Penstock broker?",
-            hint=_ADMIN_HINT,
-        ) from error
-    except HTTPException as error:
-        raise MalformedResponseError(
-            f"{asked} answers, but not in HTTP ({type(error).__name__}). Is it the admin port of a "
-            "Penstock broker?",
-            hint=_ADMIN_HINT,
-        ) from error
-    except OSError as error:
-        reason = getattr(error, "reason", None) or error
-        raise AdminUnreachableError(f"{asked} is unreachable: {reason}.") from error
+def _read(port: AdminPort) -> Document:
+    data = port.ask("GET", PATH)
     try:
         document = json.loads(data)
         if not _is_status(document):
@@ -140,8 +90,8 @@ def _read(url: str, timeout_seconds: float) -> Document:
         _lines(document)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise MalformedResponseError(
-            f"{asked} answers, but not as the admin port of a Penstock broker.",
-            hint=_ADMIN_HINT,
+            f"{port.url}{PATH} answers, but not as the admin port of a Penstock broker.",
+            hint=ADMIN_HINT,
         ) from error
     return cast("Document", document)
 

@@ -19,6 +19,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.broker.connections.check_turns import CheckTurns
+from penstock.broker.tls.handshake_failures import HandshakeFailures
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
@@ -58,6 +60,7 @@ class AdminPort:
         self._is_stopping = False
         self._has_time = asyncio.Event()
         self._is_up = asyncio.Event()
+        self._handshakes = HandshakeFailures(ADMIN)
         self.port: int | None = None
 
     @classmethod
@@ -84,6 +87,8 @@ class AdminPort:
     def serve(self, served: Served) -> None:
         """Serve this port, which may query the broker, because the broker answers clients now."""
         self._served = served
+        if self._certificates.context_source(ADMIN) is not None:
+            served.listener.handshake_failures[ADMIN] = self._handshakes
         self._has_time.set()
 
     def stop_serving(self) -> None:
@@ -105,26 +110,26 @@ class AdminPort:
         loop = asyncio.get_running_loop()
         server = await asyncio.to_thread(self._make_server, loop)
         context = self._certificates.context_source(ADMIN)
-        await server.start(self._socket, None if context is None else context())
+        tls = None
+        if context is not None:
+            from penstock.node.admin_tls import AdminTls  # only TLS needs it
+
+            tls = AdminTls(loop, context, self._handshakes, self._clock)
+        await server.start(self._socket, None if tls is None else tls.wrap)
         self._is_up.set()
-        scheme = "http" if context is None else "https"
+        scheme = "http" if tls is None else "https"
         logger.info("admin port: %s://%s:%d", scheme, self._settings.admin.host, self.port)
-        renewed = asyncio.Event()
-        self._certificates.followers.append(
-            lambda name, _: renewed.set() if name == ADMIN else None
-        )
         try:
-            while True:
-                await renewed.wait()
-                renewed.clear()
-                assert context is not None
-                await server.start(self._socket, context())
+            await loop.create_future()
         finally:
             # The task is cancelled once; the code that stops the server is not.
             await server.stop()
+            if tls is not None:
+                tls.stop()
 
     def _make_server(self, loop: asyncio.AbstractEventLoop) -> "AdminServer":
         from penstock.admin.server import AdminServer
+        from penstock.node.admin_sessions import NodeSessions
         from penstock.node.admin_view import NodeView
         from penstock.node.inside_door import InsideDoor
         from penstock.node.security.admin_callers import AdminCallers
@@ -138,12 +143,19 @@ class AdminPort:
             lambda: self._is_stopping,
         )
         door = InsideDoor(loop, lambda: self._served)
+
+        def check_turns() -> CheckTurns:
+            assert self._served is not None
+            return self._served.listener.check_turns
+
         check = AdminCallers(
-            self._settings.admin,
+            self._settings,
             self._clock,
             lambda: None if self._served is None else self._served.security,
+            check_turns,
         )
-        return AdminServer(view, door, check, self._settings.admin)
+        sessions = NodeSessions(lambda: self._served, self._clock)
+        return AdminServer(view, door, check, self._settings.admin, sessions)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

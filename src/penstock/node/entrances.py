@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from penstock.broker.connections.entrance import Entrance
-from penstock.broker.tls.handshakes import HandshakeLimits
+from penstock.broker.tls.tls_limits import HandshakeLimits
 from penstock.cluster.image import Endpoint
 from penstock.core.settings.listener_declarations import NamedListener
 from penstock.core.settings.security_settings import TlsSettings
@@ -11,11 +11,12 @@ from penstock.node.security.node_security import NodeSecurity
 from penstock.security.principal import ANONYMOUS, Principal, read_principal
 
 
-def entrance_of(declared: NamedListener, security: NodeSecurity) -> Entrance:
-    """Return the entrance of a listener; it is not bound yet."""
+def entrance_of(declared: NamedListener, security: NodeSecurity, *, is_declared: bool) -> Entrance:
+    """Return the entrance of a listener, of `[[listeners]]` or not; it is not bound yet."""
     fixed = declared.principal
     return Entrance(
         name=declared.name,
+        is_declared=is_declared,
         host=declared.host,
         port=declared.port,
         connections_max=declared.connections_max,

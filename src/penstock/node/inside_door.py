@@ -3,7 +3,8 @@
 The admin port carries out HTTP requests with the Kafka client of the command line. A pair of
 connected sockets takes the place of the network, and the broker's end of it begins with the
 caller's identity: access rules and quotas judge the caller, and the port itself has no rights. No
-login is needed, whatever the listeners require, because no other process can use the sockets.
+login is needed, whatever the listeners require, because no other process can use the sockets. The
+limits on connections of the listeners do not count them: a flood there does not end administration.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from penstock.client.transport.addresses import Address
 from penstock.client.transport.blocking import BlockingConnection, adopt
 from penstock.core.errors import BrokerUnreachableError
 from penstock.node.admin_parts import Served
+from penstock.node.security.certificates_in_use import ADMIN
 
 CLIENT_ID = "penstock-admin"
 
@@ -49,7 +51,13 @@ class InsideDoor:
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)  # noqa: FBT003 (positional only)
         listener = served.listener
-        peer = Peer(caller.address, caller.principal, listener.entrances[0].name, caller.mechanism)
+        peer = Peer(
+            caller.address,
+            caller.principal,
+            listener.entrances[0].name,  # its advertised address is the one that `connect` knows
+            caller.mechanism,
+            door=ADMIN,
+        )
         try:
             accepted = asyncio.run_coroutine_threadsafe(listener.adopt(theirs, peer), self._loop)
             accepted.result(timeout_seconds)

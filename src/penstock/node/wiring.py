@@ -112,8 +112,7 @@ async def start_parts(
     storage, replicas = _start_storage(ground, stack, deadline := StopDeadline(clock))
     disk = storage.disk_guard(ground.path)
     topics = Topics(metadata, hosting := Hosting(settings.node.id, metadata, storage, replicas))
-    brokers = Brokers(metadata, ground.given, topics)
-    producer_ids = ProducerIdBlocks(metadata)
+    brokers, producer_ids = Brokers(metadata, ground.given, topics), ProducerIdBlocks(metadata)
     coordinators = NodeCoordinators(
         settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
     )
@@ -144,6 +143,8 @@ async def start_parts(
         access=security.access,
         acls=security.acls,
         users=security.users,
+        audit=security.audit,
+        records_all_changes=security.has_identities,
     )
     _register(ground, coordinators, replicas, stack)
     listener, endpoints = _bind(services, security, ground.metrics, stack, stand_ins)
@@ -298,7 +299,10 @@ def _bind(
     """Return bound listeners that accept no client yet, and their advertised addresses."""
     settings = services.settings
     dispatcher = Dispatcher(services, HANDLERS, metrics)
-    entrances = [entrance_of(declared, security) for declared in settings.all_listeners]
+    is_declared = bool(settings.listeners)
+    entrances = [
+        entrance_of(one, security, is_declared=is_declared) for one in settings.all_listeners
+    ]
     listener = Listener(
         settings.listener,
         entrances,

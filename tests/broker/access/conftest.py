@@ -25,7 +25,7 @@ def guarded() -> Iterator[GuardedBroker]:
     rules = RuleSet()
 
     def services(**fields: object) -> BrokerServices:
-        return BrokerServices(**(fields | {"access": Access(rules, rules)}))  # type: ignore[arg-type]
+        return BrokerServices(**(fields | {"access": Access(rules, rules), "audit": rules}))  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wiring, "BrokerServices", services)

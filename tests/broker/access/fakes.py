@@ -3,6 +3,8 @@
 Rules are exact: no operation implies another, and no rule is for one principal or address.
 """
 
+from collections.abc import Mapping, Sequence
+
 from penstock.broker.peer import Peer
 from penstock.security.acls.values import Operation, ResourceType
 from penstock.security.principal import Principal
@@ -22,6 +24,8 @@ class RuleSet:
         """The APIs of these denials."""
         self.changes: list[Rule] = []
         """The allowed changes that were logged since then."""
+        self.named: list[dict[str, str]] = []
+        """The changes of rules and users that were logged since then."""
 
     def only(self, *allowed: Rule) -> None:
         """Deny everything else."""
@@ -37,6 +41,7 @@ class RuleSet:
         self.denials.clear()
         self.api_keys.clear()
         self.changes.clear()
+        self.named.clear()
 
     def allows(
         self,
@@ -77,3 +82,8 @@ class RuleSet:
         name: str,
     ) -> None:
         self.changes.append((operation, resource_type, name))
+
+    def changed(
+        self, peer: Peer, api_key: int, changes: Sequence[Mapping[str, str]], others: int
+    ) -> None:
+        self.named += [dict(one) for one in changes]

@@ -96,6 +96,7 @@ def test_an_old_client_learns_that_it_may_not_find_a_coordinator(
     request = find_coordinator.FindCoordinatorRequest(key_type=0, key="a")
     found = asker.ask(request, 3, find_coordinator.FindCoordinatorResponse)
     assert (found.error_code, found.node_id, found.port) == (DENIED, -1, -1)
+    assert found.error_message == "Group authorization failed."
 
 
 @pytest.mark.parametrize(

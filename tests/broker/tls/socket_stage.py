@@ -11,10 +11,11 @@ from typing import Self, TypeVar, cast
 
 import uvloop
 
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.broker.tls.handshake_failures import HandshakeFailures
 from penstock.broker.tls.handshake_turns import HandshakeTurns
-from penstock.broker.tls.handshakes import HandshakeLimits
 from penstock.broker.tls.layer import TlsLayer
+from penstock.broker.tls.tls_limits import HandshakeLimits
 from penstock.broker.tls.tls_listener import TlsListener
 from penstock.core.clock import SystemClock
 from tests.broker.tls.tls_stage import Loads, server_context
@@ -123,7 +124,13 @@ class TlsServer:
         self._stopping = asyncio.Event()
         self.turns = HandshakeTurns(self.loop, self._limits, self.failures)
         self.shared = TlsListener(
-            self.loop, self._context_source, self.turns, Loads(), lambda: False, SystemClock()
+            self.loop,
+            self._context_source,
+            self.turns,
+            Loads(),
+            lambda: False,
+            SystemClock(),
+            TurnBudget(self.loop.call_soon),
         )
         server = await self.loop.create_server(
             lambda: TlsLayer(self.shared, Echo(self)), "127.0.0.1", 0, backlog=4_096

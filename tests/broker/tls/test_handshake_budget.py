@@ -5,12 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.tls.handshakes import (
-    HandshakeBudget,
-    HandshakeLimits,
-    is_hello,
-    whole_records,
-)
+from penstock.broker.tls.handshakes import HandshakeBudget, is_hello, whole_records
+from penstock.broker.tls.tls_limits import HandshakeLimits
 
 SMALL = HandshakeLimits(
     handshakes_max=4, per_address_max=2, waiting_max=3, seconds_max=10, place_seconds_min=1

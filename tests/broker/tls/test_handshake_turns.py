@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.broker.tls.handshake_failures import show_failures
-from penstock.broker.tls.handshakes import HandshakeLimits
+from penstock.broker.tls.tls_limits import HandshakeLimits
 from penstock.core.metrics import Registry
 from tests.broker.tls.tls_stage import Connection, Stage
 

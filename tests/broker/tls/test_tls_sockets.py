@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.broker.tls.handshakes import HandshakeLimits
+from penstock.broker.tls.tls_limits import HandshakeLimits
 from tests.broker.tls.socket_stage import (
     LOOPS,
     SECONDS_MAX,

@@ -17,12 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, cast
 
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.broker.tls.contexts import build_server_tls
 from penstock.broker.tls.handshake_failures import HandshakeFailures
 from penstock.broker.tls.handshake_turns import HandshakeTurns
-from penstock.broker.tls.handshakes import HandshakeLimits
 from penstock.broker.tls.layer import TlsLayer
 from penstock.broker.tls.tls_files import ClientAuth, TlsFiles, read_files
+from penstock.broker.tls.tls_limits import HandshakeLimits
 from penstock.broker.tls.tls_listener import TlsListener
 from penstock.core.cancellation import Cancellation
 from penstock.core.clock import SystemClock
@@ -281,6 +282,8 @@ class Stage:
         self.loop = ManualLoop()
         self.loads = Loads()
         self.is_memory_short = False
+        self.step_seconds = 0.0
+        self.seconds = 0.0
         self.failures = HandshakeFailures("TESTED")
         self.turns = HandshakeTurns(
             self.loop,  # type: ignore[arg-type]
@@ -295,7 +298,14 @@ class Stage:
             self.loads,
             lambda: self.is_memory_short,
             SystemClock(),
+            TurnBudget(self.loop.call_soon),
+            self.read_seconds,
         )
+
+    def read_seconds(self) -> float:
+        """The layer's clock: each look at it takes `step_seconds`."""
+        self.seconds += self.step_seconds
+        return self.seconds
 
     def connect(
         self,

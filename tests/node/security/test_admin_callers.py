@@ -2,17 +2,24 @@
 
 import asyncio
 import base64
+from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from penstock.admin.ports import Caller, Credentials
+from penstock.admin.problems import RefusedError
+from penstock.broker.connections.check_turns import CHECKS_PER_ADDRESS_MAX, CheckTurns
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerUnreachableError
 from penstock.core.metrics import Registry
-from penstock.core.settings.admin_settings import AdminSettings
-from penstock.node.security.admin_callers import REMEMBERED_SECONDS, AdminCallers
+from penstock.core.settings.tree import Settings
+from penstock.node.security.admin_callers import (
+    PENDING_PER_ADDRESS_MAX,
+    REMEMBERED_SECONDS,
+    AdminCallers,
+)
 from penstock.node.security.audit_log import AuditLog
 from penstock.node.security.logins import Identities
 from penstock.node.security.node_security import NodeSecurity
@@ -26,6 +33,7 @@ ADDRESS = "10.0.0.7"
 PASSWORD = "the right one"
 TOKEN = "a.good.token"
 TOKEN_SECONDS = 10.0
+DELAY_MS = 70
 
 
 class Checks:
@@ -33,10 +41,19 @@ class Checks:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.right = PASSWORD
+        self.may_answer: asyncio.Event | None = None
+        """Set: checks wait for it."""
 
-    async def password(self, name: str, password: Secret) -> str | None:
+    def version(self, name: str) -> object:
+        return hash((name, self.right))
+
+    async def verify(self, name: str, password: Secret) -> str | None:
         self.asked += 1
-        return name if password.reveal() == PASSWORD else None
+        right = self.right
+        if self.may_answer is not None:
+            await self.may_answer.wait()
+        return name if password.reveal() == right else None
 
     async def token(self, token: Secret) -> VerifiedToken | None:
         self.asked += 1
@@ -53,14 +70,15 @@ class Door:
         clock = cast("Clock", self.clock)
         identities = Identities(
             lambda _mechanism, _user: None,
-            SimpleNamespace(verify=self.checks.password),
+            self.checks,
             SimpleNamespace(verify=self.checks.token),
             AuditLog(clock, Registry()),
             clock,
         )
         security = cast("NodeSecurity", SimpleNamespace(identities=identities, authorizer=None))
-        settings = AdminSettings.model_validate({"auth": auth})
-        self.callers = AdminCallers(settings, clock, lambda: security)
+        settings = settings_of(auth, failed_login_delay_ms=DELAY_MS)
+        self.turns = CheckTurns()
+        self.callers = AdminCallers(settings, clock, lambda: security, lambda: self.turns)
 
         async def wait(seconds: float) -> None:
             self.waits.append(seconds)
@@ -71,8 +89,19 @@ class Door:
         return asyncio.run(self.callers.identify(Credentials(address, header, None)))
 
     def basic(self, name: str, password: str) -> Caller | None:
-        pair = base64.b64encode(f"{name}:{password}".encode()).decode()
-        return self.ask(f"Basic {pair}")
+        return self.ask(header_of(name, password))
+
+    async def identify(self, name: str, address: str = ADDRESS) -> Caller | None:
+        given = Credentials(address, header_of(name, PASSWORD), None)
+        return await self.callers.identify(given)
+
+
+def header_of(name: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{name}:{password}'.encode()).decode()}"
+
+
+def settings_of(auth: str, **security: object) -> Settings:
+    return Settings.model_validate({"admin": {"auth": auth}, "security": security})
 
 
 @pytest.fixture
@@ -116,7 +145,7 @@ def test_guesses_are_slow_and_the_right_one_is_not_faster(basic: Door) -> None:
     """Otherwise a client that ends slow requests would know which guess was right."""
     for _ in range(FAILURES_FREE):
         basic.basic("alice", "wrong")
-    assert set(basic.waits) == {0.0}
+    assert set(basic.waits) == {DELAY_MS / 1000}
     for _ in range(2 * FAILURES_FREE):
         basic.basic("alice", "wrong")
     assert basic.waits[-1] == DELAY_SECONDS_MAX
@@ -163,6 +192,128 @@ def test_the_memory_holds_no_secret(basic: Door) -> None:
 
 
 def test_before_the_broker_is_started_no_identity_is_verified() -> None:
-    callers = AdminCallers(AdminSettings(auth="basic"), cast("Clock", ManualClock()), lambda: None)
+    callers = unstarted(settings_of("basic"))
     with pytest.raises(BrokerUnreachableError):
         asyncio.run(callers.identify(Credentials(ADDRESS, "Basic YWxpY2U6eA==", None)))
+
+
+def unstarted(settings: Settings) -> AdminCallers:
+    clock = cast("Clock", ManualClock())
+    return AdminCallers(settings, clock, lambda: None, CheckTurns)
+
+
+@pytest.mark.parametrize(("authorizer", "is_shown"), [("none", True), ("acl", False)])
+def test_before_the_rules_are_loaded_no_state_is_shown(authorizer: str, is_shown: bool) -> None:
+    callers = unstarted(settings_of("none", authorizer=authorizer, super_users="User:admin"))
+    assert callers.may_describe(Caller()) is is_shown
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "is_asked"),
+    [
+        ("n" * 255, "p" * 255, True),
+        ("n" * 256, "p", False),
+        ("n", "p" * 256, False),
+        ("\u00e9" * 128, "p", False),
+        ("n", "\u00e9" * 128, False),
+    ],
+)
+def test_names_and_passwords_are_bounded(
+    basic: Door, name: str, password: str, is_asked: bool
+) -> None:
+    assert basic.basic(name, password) is None
+    assert basic.checks.asked == is_asked
+
+
+def test_a_changed_or_removed_credential_ends_what_is_remembered(basic: Door) -> None:
+    assert basic.basic("alice", PASSWORD) is not None
+    basic.checks.right = "another password"
+    assert basic.basic("alice", PASSWORD) is None
+    assert basic.basic("alice", "another password") is not None
+    basic.basic("alice", "another password")
+    assert basic.checks.asked == 3
+
+
+def test_a_change_during_a_check_is_not_missed(basic: Door) -> None:
+    async def work() -> None:
+        basic.checks.may_answer = asyncio.Event()
+        first = begin(basic.identify("alice"))
+        await turns_of_the_loop()
+        basic.checks.right = "another password"
+        basic.checks.may_answer.set()
+        assert await first is not None
+        assert await basic.identify("alice") is None
+
+    asyncio.run(work())
+
+
+def test_checks_take_turns_with_the_logins_of_listeners(basic: Door) -> None:
+    async def work() -> None:
+        for _ in range(CHECKS_PER_ADDRESS_MAX):
+            basic.turns.join(ADDRESS, lambda: True)
+        waiting = begin(basic.identify("alice"))
+        gone = begin(basic.identify("bob"))
+        await turns_of_the_loop()
+        assert basic.checks.asked == 0
+        assert await basic.identify("carol", "10.0.0.8") is not None
+        gone.cancel()
+        await turns_of_the_loop()
+        basic.turns.leave(ADDRESS)
+        assert await waiting is not None
+        assert basic.checks.asked == 2
+        for _ in range(CHECKS_PER_ADDRESS_MAX - 1):
+            basic.turns.leave(ADDRESS)
+        assert basic.turns.hosts == 0
+        assert not basic.callers._pending
+
+    asyncio.run(work())
+
+
+def test_a_request_that_ends_when_its_turn_comes_leaves_the_turn(basic: Door) -> None:
+    async def work() -> None:
+        for _ in range(CHECKS_PER_ADDRESS_MAX):
+            basic.turns.join(ADDRESS, lambda: True)
+        waiting = begin(basic.identify("alice"))
+        await turns_of_the_loop()
+        for _ in range(CHECKS_PER_ADDRESS_MAX):
+            basic.turns.leave(ADDRESS)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert basic.turns.hosts == 0
+
+    asyncio.run(work())
+
+
+def test_the_checks_of_one_address_are_bounded(basic: Door) -> None:
+    """A connection can end before the check of its request: they would not bound them."""
+
+    async def work() -> None:
+        basic.checks.may_answer = asyncio.Event()
+        tasks = [
+            begin(basic.identify(f"user{number}")) for number in range(PENDING_PER_ADDRESS_MAX)
+        ]
+        await turns_of_the_loop()
+        assert basic.checks.asked == CHECKS_PER_ADDRESS_MAX
+        with pytest.raises(RefusedError) as refused:
+            await basic.identify("alice")
+        assert refused.value.problem.status == 503
+        other = begin(basic.identify("alice", "10.0.0.8"))
+        await turns_of_the_loop()
+        basic.checks.may_answer.set()
+        assert None not in await asyncio.gather(other, *tasks)
+        assert not basic.callers._pending
+
+    asyncio.run(work())
+
+
+def begin(work: Coroutine[object, object, Caller | None]) -> "asyncio.Task[Caller | None]":
+    return asyncio.get_running_loop().create_task(work)
+
+
+_turn = asyncio.sleep
+
+
+async def turns_of_the_loop() -> None:
+    for _ in range(5):
+        await _turn(0)

@@ -214,7 +214,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
     reload = folder.reload()
     first = reload.context_source(NAME)()
     folder.install(renewed)
-    target = "penstock.node.security.certificate_reload.read_files"
+    target = "penstock.broker.tls.tls_files.read_files"
 
     def read_and_change(files: TlsFiles) -> TlsSnapshot:
         found = read_files(files)

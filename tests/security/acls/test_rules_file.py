@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import ConfigError
-from penstock.security.acls.host_text import can_equal_an_address
+from penstock.security.acls.filters import creation_problem
 from penstock.security.acls.rules_file import (
     FILE_BYTES_MAX,
     RULES_MAX,
@@ -239,18 +239,44 @@ def test_the_text_is_sorted_with_a_rule_on_each_line() -> None:
 def test_written_rules_are_parsed_as_the_same(seed: int) -> None:
     chance = random.Random(seed)
     rules = {random_rule(chance) for _ in range(30)}
-    possible = {
-        rule
-        for rule in rules
-        if rule.resource_type != ResourceType.CLUSTER
-        and can_equal_an_address(rule.host)
-        and rule.principal.startswith("User:")
-        and rule.principal != "User:"
-    }
+    possible = {rule for rule in rules if creation_problem(rule) is None}
     assert possible
     text = format_rules(possible)
     assert set(parse_rules(text.encode())) == possible
     assert format_rules(parse_rules(text.encode())) == text
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+rules_of_a_broker = st.builds(
+    AclBinding,
+    st.sampled_from([one for one in ResourceType if one > ResourceType.ANY]),
+    texts.filter(bool) | st.just(CLUSTER_NAME),
+    st.sampled_from([PatternType.LITERAL, PatternType.PREFIXED]),
+    st.builds(":".join, st.tuples(st.just("User") | texts, texts)),
+    st.sampled_from(["*", "::1", "10.0.0.7", "010.0.0.7", "localhost", ""]) | texts,
+    st.sampled_from([one for one in Operation if one > Operation.ANY]),
+    st.sampled_from([Permission.ALLOW, Permission.DENY]),
+).filter(lambda rule: creation_problem(rule) is None)
+
+
+@given(st.sets(rules_of_a_broker, max_size=10))
+def test_each_rule_that_a_broker_can_hold_is_read_again(rules: set[AclBinding]) -> None:
+    """An export with a rule for `Group:devs`, or for a host name, could not be imported."""
+    assert set(parse_rules(format_rules(rules).encode())) == rules
+
+
+def test_only_rules_that_need_it_are_verbatim() -> None:
+    unusual = RULE._replace(principal="Group:devs")
+    assert '"verbatim": true' in format_rules([unusual])
+    assert "verbatim" not in format_rules([RULE, RULE._replace(host="0:0:0:0:0:0:0:1")])
+    assert rule_with(principal="Group:devs", host="a host", verbatim=True)[3:5] == (
+        "Group:devs",
+        "a host",
+    )
+    with pytest.raises(ConfigError, match=r"\.principal 'alice' is not a user"):
+        rule_with(principal="alice", verbatim=True)
+    with pytest.raises(ConfigError, match=r"\.verbatim must be true or false"):
+        rule_with(verbatim="yes")
 
 
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -258,7 +284,9 @@ json_values: st.SearchStrategy[Any] = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=5,
 )
-keys = st.sampled_from(["principal", "operation", "resource", "host", "allow", "pattern", "x"])
+keys = st.sampled_from(
+    ["principal", "operation", "resource", "host", "allow", "pattern", "verbatim", "x"]
+)
 
 
 @given(st.lists(st.dictionaries(keys, json_values | st.sampled_from(list(ENTRY.values())))))

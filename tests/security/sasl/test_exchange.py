@@ -297,9 +297,9 @@ def test_a_session_ends_with_the_token_or_before(
     assert session.session_expires_at_seconds == found.session_expires_at_seconds == expires_at
     assert isinstance(answer, Answer)
     assert getattr(answer.message, "session_lifetime_ms", None) == lifetime_ms
-    assert not found.is_expired(expires_at)
-    assert found.is_expired(expires_at + 0.001)
-    late = found.receive_request(Sealed(ApiKey.FETCH), expires_at + 0.001)
+    assert not found.is_expired(expires_at - 0.001)
+    assert found.is_expired(expires_at)
+    late = found.receive_request(Sealed(ApiKey.FETCH), expires_at)
     assert late == [Close(CloseReason.EXPIRED)]
 
 

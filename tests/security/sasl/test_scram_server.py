@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import hmac
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,12 @@ from scramp import ScramClient as OtherClient
 from penstock.core.errors import AuthenticationError
 from penstock.security.sasl.plain_server import OTHER_IDENTITY
 from penstock.security.sasl.refused_login import RefusedLoginError
-from penstock.security.sasl.scram_server import MESSAGE_BYTES_MAX, ScramServer, password_matches
+from penstock.security.sasl.scram_server import (
+    MESSAGE_BYTES_MAX,
+    ScramServer,
+    password_matches,
+    user_password_matches,
+)
 from penstock.security.sasl_client import ScramClient
 from penstock.security.scram_credential import (
     ITERATIONS_DEFAULT,
@@ -323,3 +329,38 @@ def test_a_password_is_compared_with_a_credential(mechanism: str) -> None:
     known = credential(mechanism)
     assert password_matches(mechanism, known, PASSWORD)
     assert not password_matches(mechanism, known, Secret("Pencil"))
+
+
+def test_the_password_of_a_user_is_that_of_its_stronger_credential() -> None:
+    strong, weak = credential(SCRAM_512), credential(SCRAM_256)
+    other = Secret("Pencil")
+    assert user_password_matches(strong, None, PASSWORD)
+    assert user_password_matches(None, weak, PASSWORD)
+    assert user_password_matches(strong, weak, PASSWORD)
+    assert not user_password_matches(strong, weak, other)
+    assert not user_password_matches(None, weak, other)
+    assert not user_password_matches(None, None, PASSWORD)
+    salted = salted_password(SCRAM_512, other, b"salt", 4_096)
+    changed = credential_of(SCRAM_512, salted, b"salt", 4_096)
+    assert not user_password_matches(changed, weak, PASSWORD), "the weaker one is not asked"
+
+
+def test_the_work_for_a_password_is_the_same_for_every_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also for a user of one mechanism, with few or many iterations, and for an unknown one."""
+    spent: Counter[str] = Counter()
+    derive = hashlib.pbkdf2_hmac
+
+    def counted(name: str, password: bytes, salt: bytes, iterations: int) -> bytes:
+        spent[name] += iterations
+        return derive(name, password, salt, 1)
+
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", counted)
+    few, many = (ScramCredential(b"salt", b"", b"", count) for count in (4_096, 16_384))
+    work = []
+    for strong, weak in ((None, None), (few, None), (None, few), (many, few)):
+        spent.clear()
+        user_password_matches(strong, weak, PASSWORD)
+        work.append(dict(spent))
+    assert work == [{"sha512": 16_384, "sha256": 16_384}] * 4

@@ -39,20 +39,23 @@ def _bind_all(entrance: Entrance) -> list[socket.socket]:
                 continue
             for other in sockets:
                 other.close()
-            raise _cannot_listen(host, entrance.port, error) from error
+            raise _cannot_listen(host, entrance, error) from error
         sockets.append(bound)
         entrance.port = bound.getsockname()[1]
     return sockets
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> ConfigError:
+def _cannot_listen(host: str, entrance: Entrance, error: OSError) -> ConfigError:
     """The error for an address that cannot be bound."""
-    hint = "Choose an address of this machine with --host (listener.host)."
+    with_host, with_port = "with --host (listener.host)", "with --port (listener.port)"
+    if entrance.is_declared:
+        with_host = with_port = f"for the listener {entrance.name} in [[listeners]]"
+    hint = f"Choose an address of this machine {with_host}."
     if error.errno == errno.EADDRINUSE:
-        hint = "Stop the process that uses it, or choose another port with --port (listener.port)."
+        hint = f"Stop the process that uses it, or choose another port {with_port}."
     elif error.errno == errno.EACCES:
-        hint = "Choose a port of 1024 or more with --port (listener.port)."
-    return ConfigError(f"cannot listen on {host}:{port}: {error.strerror}", hint=hint)
+        hint = f"Choose a port of 1024 or more {with_port}."
+    return ConfigError(f"cannot listen on {host}:{entrance.port}: {error.strerror}", hint=hint)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -110,6 +110,11 @@ class ClientLogin:
         return self._exchange.is_complete
 
     @property
+    def expires_at_seconds(self) -> float | None:
+        """When the session ends without a renewal, on the loop's clock; None: never."""
+        return self._exchange.session_expires_at_seconds
+
+    @property
     def frame_bytes_max(self) -> int | None:
         """The largest next frame; None when the login is complete."""
         return self._exchange.frame_bytes_max

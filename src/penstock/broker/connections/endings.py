@@ -39,6 +39,13 @@ TIME_LIMITS: Final[Mapping[str, str]] = {
 }
 """The log message of each time limit."""
 
+_TLS_HELLOS: Final = range(0x1603_0000, 0x1604_0000)
+"""The first four bytes of a TLS client: a handshake record (22), version 3.x. As the length of a
+frame they are 369 MB."""
+_HTTP_METHODS: Final = frozenset(
+    int.from_bytes(word) for word in (b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI", b"DELE")
+)
+
 
 class Endings:
     """The counters of one listener."""
@@ -72,13 +79,29 @@ class Endings:
 
     def count_broken(self, error: PeerError, address: str) -> None:
         """A peer broke the protocol."""
-        logger.info("closing the connection from %s: %s", address, error)
+        logger.info("closing the connection from %s: %s", address, _meaning(error))
         reason = MALFORMED
         if isinstance(error, FrameError):
             reason = FRAME_LENGTH
         elif isinstance(error, UnsupportedApiError):
             reason = UNSUPPORTED_API
         self.broken[reason].value += 1
+
+
+def _meaning(error: PeerError) -> str:
+    """Return what an operator can do about an error of a peer, if its bytes show that."""
+    if isinstance(error, FrameError):
+        if error.length in _TLS_HELLOS:
+            return (
+                "the client uses TLS, and this listener does not. Set security.protocol to "
+                "PLAINTEXT or SASL_PLAINTEXT in the client, or use the port of a listener with TLS"
+            )
+        if error.length in _HTTP_METHODS:
+            return (
+                "the client uses HTTP, and this is a port for Kafka clients. Metrics, health and "
+                "the REST API are on the admin port (admin.port)"
+            )
+    return str(error)
 
 
 def show_budgets(

@@ -9,13 +9,15 @@ from asyncio import BaseTransport
 from collections.abc import Callable
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from penstock.broker.connections.login_ports import LoginChecks
 from penstock.broker.peer import Peer
-from penstock.broker.tls.tls_listener import TlsListener
 from penstock.core.types import PLAINTEXT
 from penstock.security.principal import ANONYMOUS, Principal
+
+if TYPE_CHECKING:
+    from penstock.broker.connections.login_ports import LoginChecks
+    from penstock.broker.tls.tls_listener import TlsListener
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -25,6 +27,8 @@ class Entrance:
     """One listener."""
 
     name: str = PLAINTEXT
+    is_declared: bool = False
+    """Whether `[[listeners]]` has its address, and not `[listener]`."""
     host: str = LOOPBACK
     port: int = 0
     """The port to bind; 0 takes a free one, and this is then that port."""
@@ -33,14 +37,14 @@ class Entrance:
     """The identity of its clients before they prove another one."""
     context_source: Callable[[], SSLContext] | None = None
     """For a listener with TLS: returns the context for a new connection; a reload replaces it."""
-    logins: LoginChecks | None = None
+    logins: "LoginChecks | None" = None
     """For a listener with SASL."""
     principal_of: Callable[[bytes], Principal] | None = None
     """For a listener with client certificates: the identity in a certificate (DER); it raises
     `PenstockError` for a certificate that no rule maps."""
     connection_count: int = 0
     """Its open connections."""
-    tls: TlsListener | None = None
+    tls: "TlsListener | None" = None
     """The state of its TLS connections; `Listener` creates it from `context_source`."""
 
     @property

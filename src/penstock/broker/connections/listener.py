@@ -7,20 +7,19 @@ for each connection:
   while its login is checked (`gate`), and while a quota makes its client wait; answers go out;
 - its requests are handled within its share of a turn of the event loop (`turns`); the rest waits
   for a later turn, and nothing is read from it meanwhile;
-- a peer that breaks the protocol is disconnected and counted; so is a connection whose requests
-  fail by a defect of ours;
+- a peer that breaks the protocol is disconnected and counted; so is one that meets our defect;
 - a connection with an incomplete request, one whose peer reads no answer, and an idle one are each
   closed at their time limit (`time_limits`, `alarms`).
 """
 
 import asyncio
 import logging
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from penstock.broker.connections.alarms import NEVER
 from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.file_sender import FileSender, left_bytes
-from penstock.broker.connections.gate import Gate
+from penstock.broker.connections.gates import gate_for
 from penstock.broker.connections.listener_state import SHORT_READ_BYTES, ListenerState
 from penstock.broker.connections.send_queue import UnsentBytes, unsent_bytes
 from penstock.broker.connections.session import Session
@@ -30,6 +29,9 @@ from penstock.core.errors import PeerError, PenstockError
 from penstock.core.limits import SOCKET_BUFFER_BYTES_HIGH
 from penstock.protocol.connection import ServerConnection
 from penstock.protocol.encoder_source import Buffer
+
+if TYPE_CHECKING:
+    from penstock.broker.connections.gate import Gate
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +54,6 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_reads_paused",
         "_resumes",
         "_sender",
-        "_session",
         "_state",
         "_times",
         "_transport",
@@ -60,6 +61,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         "_unsent",
         "check_at",
         "check_key",
+        "session",
         "turn_seconds",
         "turn_tag",
     )
@@ -70,7 +72,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         self._entrance = entrance
         self._connection = ServerConnection(state.dispatcher.version_ranges, state.arena)
         self._reader = self._connection.reader
-        self._session = Session(
+        self.session = Session(
             state.dispatcher,
             state.handling,
             self.write,
@@ -78,9 +80,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._resume_soon,
             self._mute,
         )
-        self._session.on_peer_error = self._peer_was_wrong
+        self.session.on_peer_error = self._peer_was_wrong
         self._is_inside = peer is not None
-        self._session.peer = peer or UNKNOWN_PEER
+        self.session.peer = peer or UNKNOWN_PEER
         self._turns = state.turns
         self.turn_tag = 0.0
         self.turn_seconds = 0.0
@@ -109,18 +111,18 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         state, entrance = self._state, self._entrance
         self._transport = cast("asyncio.Transport", transport)
         if not self._is_inside:
-            self._session.peer = entrance.peer_of(transport)
-        self._address = self._session.peer.address
-        if not state.admit(self, entrance, self._address):
+            self.session.peer = entrance.peer_of(transport)
+        self._address = self.session.peer.address
+        if not state.admit(self, entrance, self._address, is_inside=self._is_inside):
             self.abort()
             return
         self._transport.set_write_buffer_limits(high=SOCKET_BUFFER_BYTES_HIGH)
-        if entrance.logins is not None and not self._is_inside:
-            self._gate = Gate(self, entrance.logins, state, self._session, self._connection)
+        if not self._is_inside:
+            self._gate = gate_for(self, entrance, state, self.session, self._connection)
         now = state.loop.time()
         self._times.last_request_at = now
         state.check_by(self, now + state.settings.connection_idle_seconds_max)
-        if wait_ms := state.hold_ms(self._address):
+        if not self._is_inside and (wait_ms := state.hold_ms(self._address)):
             # Too many new connections from this address: closed, as in Kafka, after a delay.
             self._is_held = True
             self._mute(wait_ms)
@@ -131,22 +133,21 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         So is that of a client that has not logged in: the bytes behind a frame wait for it.
         """
         buffer = self._reader.get_buffer(sizehint)
-        is_short = self._state.receiving.is_spent or (
-            self._gate is not None and self._gate.is_closed
-        )
+        is_unproven = self._gate is not None and self._gate.is_closed
+        is_short = is_unproven or self._state.receiving.is_spent
         return buffer[:SHORT_READ_BYTES] if is_short and not self._partial_bytes else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes were received."""
         self._state.received.value += nbytes
-        self._session.received()
+        self.session.received()
         self._reader.buffer_updated(nbytes)
         self._handle_requests()
 
     def eof_received(self) -> bool:
         """The client will send no more. Answers to its earlier requests are still sent, soon."""
         self._is_draining = True
-        self._session.hurry()
+        self.session.hurry()
         return not self._is_drained()
 
     def pause_writing(self) -> None:
@@ -175,7 +176,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._gate is not None:
             self._gate.end()
             self._gate = None
-        self._session.close()
+        self.session.close()
         state.receiving.release(self._partial_bytes)
         self._partial_bytes = 0
         state.receiving.stop_waiting(self._resume_soon)
@@ -187,7 +188,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _handle_requests(self) -> None:
         """Handle received requests, within this connection's share of the turn."""
-        session = self._session
+        session = self.session
         if self._is_queued:
             return
         begun = session.time
@@ -208,7 +209,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._turns.join(self, seconds)
 
     def _handle_until(self, deadline: float) -> None:
-        session = self._session
+        session = self.session
         handled = self._handle_burst(deadline)
         while session.wants_room and session.has_room and self._is_writable and not self._is_queued:
             handled += self._handle_burst(deadline)
@@ -222,7 +223,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _handle_burst(self, deadline: float) -> int:
         """Handle requests while there is room and time, send ready answers; return the count."""
-        session, connection, gate = self._session, self._connection, self._gate
+        session, connection, gate = self.session, self._connection, self._gate
         handled = 0
         session.wants_room = False
         session.begin_burst()
@@ -255,8 +256,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def continue_turn(self) -> None:
         """Go on with requests that had to wait for another turn of the event loop."""
         self._is_queued = False
-        if not self._session.is_closed:
-            self._session.resumed()
+        if not self.session.is_closed:
+            self.session.resumed()
             self._handle_requests()
 
     def _reserve_partial(self) -> None:
@@ -278,7 +279,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if handled:
             times.last_request_at = self._state.loop.time()
             times.frame_since = None
-        session, gate = self._session, self._gate
+        session, gate = self.session, self._gate
         is_full = session.wants_room or session.is_muted or self._is_queued
         if is_full or not self._is_writable or (gate is not None and gate.is_busy):
             # The missing bytes may have arrived: this side has stopped reading.
@@ -291,10 +292,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _update_reading(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        is_full = self._session.wants_room or self._session.is_muted or self._is_queued
-        if self._gate is not None and self._gate.is_busy:
-            is_full = True
-        pause = not self._is_writable or is_full or self._is_draining
+        is_full = self.session.wants_room or self.session.is_muted or self._is_queued
+        is_busy = self._gate is not None and self._gate.is_busy
+        pause = not self._is_writable or is_full or is_busy or self._is_draining
         if pause:
             self._state.receiving.finished(self._resume_soon)
         else:
@@ -315,13 +315,13 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._partial_bytes,
             self._reader.needs_bytes,
             self._resume_soon,
-            has_requests=self._session.in_flight > 0,
+            has_requests=self.session.in_flight > 0,
         )
 
     def _mute(self, wait_ms: int) -> None:
         """Read and handle nothing for a time; answers still go out."""
         state, times = self._state, self._times
-        self._session.is_muted = True
+        self.session.is_muted = True
         times.muted_until = max(times.muted_until, state.loop.time() + wait_ms / 1000)
         state.check_by(self, times.muted_until)
         # Not now: some event loops begin to read from a new connection only after this.
@@ -331,7 +331,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._is_held:
             self.abort()
         else:
-            self._session.is_muted = False
+            self.session.is_muted = False
             self._resume()
 
     def resume_reading(self) -> None:
@@ -346,9 +346,9 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
     def _resume(self) -> None:
         """A bound that held this connection back may be gone: handle the received requests."""
         self._resumes = False
-        if self._session.is_closed:
+        if self.session.is_closed:
             return
-        self._session.resumed()
+        self.session.resumed()
         self._handle_requests()
 
     # --- Identity ---
@@ -361,7 +361,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             logger.info("closing the connection from %s: %s", self._address, error)
             self.abort()
         else:
-            self._session.peer = self._session.peer._replace(principal=principal)
+            self.session.peer = self.session.peer._replace(principal=principal)
 
     # --- Answers and endings ---
 
@@ -392,7 +392,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
 
     def _is_drained(self) -> bool:
         """Whether all complete requests are answered."""
-        waits = self._session.in_flight or self._session.wants_room
+        waits = self.session.in_flight or self.session.wants_room
         waits = waits or self._resumes or self._is_queued
         return not (waits or left_bytes(self._sender))
 
@@ -408,18 +408,18 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             self._transport.abort()
         if self._gate is not None:
             self._gate.end()
-        self._session.close()
+        self.session.close()
 
     def check_time(self, now: float) -> None:
         """Close the connection if a time limit has passed, else schedule the next check."""
         assert self._transport is not None
-        if self._session.is_muted and now >= self._times.muted_until:
+        if self.session.is_muted and now >= self._times.muted_until:
             self._end_mute()
         unsent: int | None = None
         if not self._is_writable:
             unsent = left_bytes(self._sender) + unsent_bytes(self._transport)
         reason = self._times.used_up(
-            now, self._state.settings, unsent, is_answered=not self._session.in_flight
+            now, self._state.settings, unsent, is_answered=not self.session.in_flight
         )
         if reason:
             self._state.endings.count_timed_out(reason, self._address)
@@ -432,8 +432,8 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         return self._times.next_check(
             now,
             self._state.settings,
-            is_answered=not self._session.in_flight,
-            is_muted=self._session.is_muted,
+            is_answered=not self.session.in_flight,
+            is_muted=self.session.is_muted,
             is_stalled=not self._is_writable,
         )
 
@@ -444,7 +444,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         self._is_draining = True
-        if self._session.is_muted:
+        if self.session.is_muted:
             self._end_mute()  # received requests are answered now, whatever the quota
         self._update_reading()
         self._close_if_drained()

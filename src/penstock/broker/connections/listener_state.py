@@ -15,9 +15,9 @@ from penstock.broker.connections.alarms import Alarms, Checked
 from penstock.broker.connections.check_turns import CheckTurns
 from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.file_sender import CAN_SEND_FILES, has_files
+from penstock.broker.connections.session import Session
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.pacing.budget import MemoryBudget, RequestBudget
-from penstock.broker.tls.secured_transport import TlsTransport
 from penstock.core.limits import SENDFILE_BYTES_MIN, SMALL_REQUEST_BYTES
 from penstock.core.metrics import Registry
 from penstock.core.security_limits import UNPROVEN_BYTES_MAX
@@ -37,6 +37,11 @@ NEVER_LOGGED: Final = float("-inf")
 
 class Served(Checked, Protocol):
     """A connection of the listener."""
+
+    @property
+    def session(self) -> Session:
+        """Its requests, and the identity of its client."""
+        ...
 
     def next_check(self, now: float) -> float:
         """When a time limit may be used up at the earliest."""
@@ -105,7 +110,7 @@ class ListenerState(Alarms):
             size_bytes >= SENDFILE_BYTES_MIN
             and self.sends_files
             and has_files(buffers)
-            and not isinstance(transport, TlsTransport)
+            and transport.get_extra_info("tls_version") is None
             and transport.get_write_buffer_size() == 0
             and not transport.is_closing()
         )
@@ -149,12 +154,21 @@ class ListenerState(Alarms):
                 budget.bytes_max,
             )
 
-    def admit(self, connection: Served, entrance: Entrance, address: str) -> bool:
-        """Count a new connection; return whether it is within the limits."""
+    def admit(
+        self, connection: Served, entrance: Entrance, address: str, *, is_inside: bool = False
+    ) -> bool:
+        """Count a new connection; return whether it is within the limits.
+
+        Limits are for connections of the network, not for those inside this process.
+        """
         self.opened.value += 1
+        session = connection.session
+        session.number, session.opened_at = int(self.opened.value), self.loop.time()
         self.connections.add(connection)
         self.by_address[address] += 1
         entrance.connection_count += 1
+        if is_inside:
+            return True
         settings = self.settings
         if len(self.connections) > settings.connections_max:
             refusal = endings.TOO_MANY

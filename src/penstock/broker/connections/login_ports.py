@@ -3,15 +3,17 @@
 A port has the methods that `client_login` calls and no more. Nothing here decides.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.peer import Peer
 from penstock.core.errors import PenstockError
 from penstock.protocol.encoder_source import Buffer
-from penstock.security.sasl.exchange import ExchangeSettings
-from penstock.security.sasl.mechanism_logins import VerifiedToken
-from penstock.security.scram_credential import ScramCredential
 from penstock.security.secret import Secret
+
+if TYPE_CHECKING:
+    from penstock.security.sasl.exchange import ExchangeSettings
+    from penstock.security.sasl.mechanism_logins import VerifiedToken
+    from penstock.security.scram_credential import ScramCredential
 
 
 class ChecksBusyError(PenstockError):
@@ -50,11 +52,11 @@ class LoginChecks(Protocol):
     """Verifies the credentials of clients, and keeps account of logins."""
 
     @property
-    def settings(self) -> ExchangeSettings:
+    def settings(self) -> "ExchangeSettings":
         """The mechanisms of the listener, and the bounds of its sessions."""
         ...
 
-    def scram_credential(self, mechanism: str, user: str) -> ScramCredential | None:
+    def scram_credential(self, mechanism: str, user: str) -> "ScramCredential | None":
         """Return the credential of a user; None for an unknown one."""
         ...
 
@@ -65,7 +67,7 @@ class LoginChecks(Protocol):
         """
         ...
 
-    async def verify_token(self, token: Secret) -> VerifiedToken | None:
+    async def verify_token(self, token: Secret) -> "VerifiedToken | None":
         """Return the identity in a token; None for an invalid one."""
         ...
 

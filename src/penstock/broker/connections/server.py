@@ -7,22 +7,21 @@ one `ListenerState`.
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from importlib import import_module
 
 from penstock.broker.connections import endings
 from penstock.broker.connections.binding import bind_entrance
+from penstock.broker.connections.check_turns import CheckTurns
 from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.limits_in_use import listener_limits
 from penstock.broker.connections.listener import ConnectionProtocol
-from penstock.broker.connections.listener_state import ListenerState
+from penstock.broker.connections.listener_state import ListenerState, Served
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.peer import Peer
 from penstock.broker.tls.handshake_failures import HandshakeFailures, show_failures
-from penstock.broker.tls.handshake_turns import HandshakeTurns
-from penstock.broker.tls.handshakes import HandshakeLimits
-from penstock.broker.tls.layer import TlsLayer
-from penstock.broker.tls.tls_listener import TlsListener
+from penstock.broker.tls.tls_limits import HandshakeLimits
 from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import ListenerSettings, Settings
@@ -58,17 +57,27 @@ class Listener:
         if wrap_connection is not None:
             self._state.sends_files = False
         self.entrances = tuple(entrances)
+        self._inside = Entrance()
+        """Of the connections within this process."""
         self._add_tls(handshakes, metrics)
+        if any(entrance.logins is not None for entrance in self.entrances):
+            import_module("penstock.broker.connections.gate")
         endings.show_entrances(metrics, self.entrances)
         self._servers: list[asyncio.Server] = []
         self._sockets: list[tuple[Entrance, socket.socket]] = []
 
     def _add_tls(self, limits: HandshakeLimits | None, metrics: Registry) -> None:
         """Create the state of each listener with TLS."""
-        state, failures = self._state, dict[str, HandshakeFailures]()
+        state = self._state
+        failures = self.handshake_failures = dict[str, HandshakeFailures]()
         for entrance in self.entrances:
             if entrance.context_source is None:
                 continue
+            # Only a listener with TLS needs these modules; its first connection waits for none.
+            from penstock.broker.tls.handshake_turns import HandshakeTurns
+            from penstock.broker.tls.tls_listener import TlsListener
+
+            import_module("penstock.broker.tls.layer")
             failures[entrance.name] = own = HandshakeFailures(entrance.name)
             turns = HandshakeTurns(state.loop, limits or HandshakeLimits(), own)
             entrance.tls = TlsListener(
@@ -78,6 +87,7 @@ class Listener:
                 state.dispatcher,
                 lambda: state.receiving.is_spent,
                 state.dispatcher.clock,
+                state.turns,
             )
         show_failures(metrics, failures)
 
@@ -106,15 +116,31 @@ class Listener:
 
     def _connection(self, entrance: Entrance) -> asyncio.BufferedProtocol:
         connection = ConnectionProtocol(self._state, entrance)
-        outer = connection if entrance.tls is None else TlsLayer(entrance.tls, connection)
+        outer: asyncio.BufferedProtocol = connection
+        if entrance.tls is not None:
+            from penstock.broker.tls.layer import TlsLayer
+
+            outer = TlsLayer(entrance.tls, connection)
         return outer if self._wrap_connection is None else self._wrap_connection(outer)
 
+    @property
+    def check_turns(self) -> CheckTurns:
+        """The turns of password checks, for doors that are not listeners too."""
+        return self._state.check_turns
+
+    @property
+    def connections(self) -> Collection[Served]:
+        """The open connections; a snapshot."""
+        return tuple(self._state.connections)
+
     async def adopt(self, connected: socket.socket, peer: Peer) -> None:
-        """Serve a socket of this process, whose client has this identity."""
+        """Serve a socket of this process, whose client has this identity.
+
+        The limits on connections are not for it: its owner has a bound of its own.
+        """
         loop = asyncio.get_running_loop()
-        entrance = self.entrances[0]
         await loop.connect_accepted_socket(
-            lambda: ConnectionProtocol(self._state, entrance, peer), connected
+            lambda: ConnectionProtocol(self._state, self._inside, peer), connected
         )
 
     def follow(self, settings: Settings) -> None:

@@ -24,7 +24,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.broker.answers import (
     DEFECT,
@@ -35,7 +35,6 @@ from penstock.broker.answers import (
     NoAnswer,
     WaitingAnswer,
 )
-from penstock.broker.connections.client_login import ClientLogin
 from penstock.broker.connections.throttled import throttled
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.pacing.budget import MemoryBudget
@@ -56,6 +55,9 @@ from penstock.protocol.connection import Request, encode_response_frame
 from penstock.protocol.element_count import has_more_elements
 from penstock.protocol.encoder_source import Buffer
 from penstock.protocol.response_errors import error_codes
+
+if TYPE_CHECKING:
+    from penstock.broker.connections.client_login import ClientLogin
 
 logger = logging.getLogger(__name__)
 
@@ -120,11 +122,14 @@ class Session:
         "_requests",
         "_slots",
         "_write",
+        "client_id",
         "is_closed",
         "is_muted",
         "login",
+        "number",
         "on_peer_error",
         "on_room",
+        "opened_at",
         "peer",
         "time",
         "wants_room",
@@ -153,6 +158,12 @@ class Session:
         """Cancelled with the connection, so that reads on threads end early."""
         self.peer = UNKNOWN_PEER
         """The client; the owner sets it when it knows it."""
+        self.number = 0
+        """Its place among all connections of the broker; the owner sets it."""
+        self.opened_at = 0.0
+        """The time of the connection on the monotonic clock; the owner sets it."""
+        self.client_id: str | None = None
+        """Of the last request."""
         self.login: ClientLogin | None = None
         """Of a listener with SASL: it renews the session, or ends it."""
         self._slots: deque[_Slot] = deque()
@@ -212,6 +223,7 @@ class Session:
     def handle(self, request: Request) -> None:
         """Start one request. Raises `PeerError` when its bytes are not a request."""
         slot = _Slot(request, self._received_at)
+        self.client_id = request.client_id
         if self._quotas.is_active:
             slot.meter = self._metered(request)
         answer: Answer | Deferred[Answer] | None = None

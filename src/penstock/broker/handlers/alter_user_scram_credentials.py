@@ -21,6 +21,7 @@ from penstock.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from penstock.security.acls.values import Operation
+from penstock.security.audit import user_values
 from penstock.security.scram_credential import ITERATIONS_MAX, MECHANISMS, credential_of
 
 
@@ -38,6 +39,7 @@ async def handle(
     changes += await map_in_slices(_deletion, request.deletions, services.turns, services.clock)
     changes += await map_in_slices(_upsertion, request.upsertions, services.turns, services.clock)
     outcomes = await services.users.change(changes)
+    context.record_changes([one for one in changes if outcomes[one.user] is None], _values)
     results = await map_in_slices(_result, tuple(outcomes.items()), services.turns, services.clock)
     return AlterUserScramCredentialsResponse(results=tuple(results))
 
@@ -67,6 +69,12 @@ def _upsertion(asked: ScramCredentialUpsertion) -> ScramUpsertion:
             mechanism, bytes(asked.salted_password), bytes(asked.salt), asked.iterations
         )
     return ScramUpsertion(asked.name, mechanism, asked.iterations, credential)
+
+
+def _values(change: ScramChange) -> dict[str, str]:
+    assert change.mechanism is not None
+    is_deleted = isinstance(change, ScramDeletion)
+    return user_values(change.user, change.mechanism, is_deleted=is_deleted)
 
 
 def _result(answered: tuple[str, PenstockError | None]) -> AlterUserScramCredentialsResult:

@@ -16,6 +16,7 @@ from penstock.protocol.messages.create_acls import (
 )
 from penstock.security.acls.filters import read_binding
 from penstock.security.acls.values import AclBinding, Operation
+from penstock.security.audit import rule_values
 
 _NO_AUTHORIZER: Final = Outcome(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 
@@ -30,6 +31,8 @@ async def handle(request: CreateAclsRequest, context: RequestContext) -> CreateA
     assert services.acls is not None
     wanted = await map_in_slices(_rule, request.creations, services.turns, services.clock)
     outcomes = await services.acls.create(wanted)
+    stored = [rule for rule, error in zip(wanted, outcomes, strict=True) if error is None]
+    context.record_changes(stored, rule_values)
     results = await map_in_slices(_result, outcomes, services.turns, services.clock)
     return CreateAclsResponse(results=tuple(results))
 

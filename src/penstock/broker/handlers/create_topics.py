@@ -36,7 +36,7 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     services = context.services
     topics: Sequence[CreatableTopic] = request.topics
     results: dict[str, CreatableTopicResult] = {}
-    if services.access is not None:
+    if services.access is not None or services.records_all_changes:
         results = await _denied(topics, context)
         topics = [topic for topic in topics if topic.name not in results]
     refusal = services.accepts_produce()

@@ -17,7 +17,8 @@ from penstock.protocol.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from penstock.security.acls.filters import AclFilter, read_filter
-from penstock.security.acls.values import Operation
+from penstock.security.acls.values import AclBinding, Operation
+from penstock.security.audit import rule_values
 
 _NO_AUTHORIZER: Final = Outcome(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 
@@ -31,7 +32,7 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteA
         return refuse(request, *_NO_AUTHORIZER)
     assert services.acls is not None
     filters = await map_in_slices(_filter, request.filters, services.turns, services.clock)
-    results = []
+    results, deleted = [], list[AclBinding]()
     for found in await services.acls.delete(filters):
         if isinstance(found, PenstockError):
             code, message = outcome_of(found)
@@ -40,7 +41,9 @@ async def handle(request: DeleteAclsRequest, context: RequestContext) -> DeleteA
         matching: list[DeleteAclsMatchingAcl] = []
         async for few in in_slices(found, services.turns, services.clock):
             matching += [_matching(one) for one in few]
+            deleted += [one.acl for one in few if one.problem is None]
         results.append(DeleteAclsFilterResult(matching_acls=tuple(matching)))
+    context.record_changes(deleted, rule_values)
     return DeleteAclsResponse(filter_results=tuple(results))
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from penstock.broker.context import RequestContext
+from penstock.broker.denials import CLUSTER_DENIED, GROUP_DENIED, TRANSACTIONAL_ID_DENIED
 from penstock.broker.error_mapping import code_of
 from penstock.broker.pacing.slices import map_in_slices
 from penstock.coordinator.kinds import KINDS_BY_KEY_TYPE, TOPICS, CoordinatorKind
@@ -34,6 +35,8 @@ _PROTECTION: Final[dict[CoordinatorKind, tuple[ResourceType, ErrorCode]]] = {
     ),
 }
 """The resource that a key names, and the error for a client that may not describe it."""
+_DENIALS: Final = dict((GROUP_DENIED, TRANSACTIONAL_ID_DENIED, CLUSTER_DENIED))
+"""The messages of denials by their codes."""
 
 
 async def handle(
@@ -117,6 +120,7 @@ def _find(key: str, kind: CoordinatorKind, context: RequestContext) -> Coordinat
 def _coordinator(key: str, code: ErrorCode, address: tuple[int, str, int] = _NOBODY) -> Coordinator:
     node_id, host, port = address
     message = None if code is ErrorCode.NONE else f"The coordinator: {code.name}."
+    message = _DENIALS.get(code, message)
     return Coordinator(
         key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message
     )

@@ -54,7 +54,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
             ]
     else:
         denied: dict[str, MetadataResponseTopic] = {}
-        if services.access is not None:
+        if services.access is not None or services.records_all_changes:
             denied = await _denied(request, context)
         failed = await _create_missing(request, denied, context)
         image = services.metadata.image

@@ -117,7 +117,9 @@ def _blocks(text: Secret, path: str) -> list[PemBlock]:
 def _check_dates(der: bytes, path: str, now: datetime) -> None:
     problem = _date_problem(der, path, now)
     if problem:
-        raise ConfigError(f"a certificate in {_shown(path)} {problem}.", hint="Renew it.")
+        is_early = now < validity(der)[0]
+        hint = "Wait until then, or correct the clock of this machine." if is_early else "Renew it."
+        raise ConfigError(f"a certificate in {_shown(path)} {problem}.", hint=hint)
 
 
 def _date_problem(der: bytes, path: str, now: datetime) -> str:

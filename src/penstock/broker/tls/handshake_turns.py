@@ -9,7 +9,8 @@ import asyncio
 from typing import Protocol
 
 from penstock.broker.tls.handshake_failures import CROWDED_OUT, TIMED_OUT, HandshakeFailures
-from penstock.broker.tls.handshakes import HandshakeBudget, HandshakeLimits
+from penstock.broker.tls.handshakes import HandshakeBudget
+from penstock.broker.tls.tls_limits import HandshakeLimits
 
 
 class Handshake(Protocol):

@@ -20,13 +20,9 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from penstock.broker.tls.tls_limits import (
-    HANDSHAKE_PLACE_SECONDS_MIN,
-    HANDSHAKE_SECONDS_MAX,
-    HANDSHAKES_MAX,
-    HANDSHAKES_PER_ADDRESS_MAX,
-    HANDSHAKES_WAITING_MAX,
     RECORD_BYTES_MAX,
     RECORD_HEADER_BYTES,
+    HandshakeLimits,
 )
 
 One = TypeVar("One")
@@ -35,17 +31,6 @@ UPDATE_SECONDS: Final = 0.1
 """Time between two looks at the places while handshakes wait for one."""
 _HANDSHAKE_RECORD: Final = 0x16
 _MAJOR_VERSION: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class HandshakeLimits:
-    """The limits of one listener."""
-
-    handshakes_max: int = HANDSHAKES_MAX
-    per_address_max: int = HANDSHAKES_PER_ADDRESS_MAX
-    waiting_max: int = HANDSHAKES_WAITING_MAX
-    seconds_max: float = HANDSHAKE_SECONDS_MAX
-    place_seconds_min: float = HANDSHAKE_PLACE_SECONDS_MIN
 
 
 @dataclass(slots=True)

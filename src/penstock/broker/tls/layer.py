@@ -13,6 +13,8 @@ Guarantees:
   the client gets OpenSSL's alert;
 - decrypted bytes go directly into the buffer of the connection above. While that connection has
   paused reading, nothing is decrypted, and at most one read of ciphertext is kept;
+- decrypting is bounded by the turns of the event loop, as requests are (`pacing.turns`): a client
+  that sends tiny records, or messages about keys, waits for its turn and is not read meanwhile;
 - a peer that ends with or without close_notify has sent its end: answers still go out.
 
 Both buffers of `TlsListener` are empty whenever a method returns or calls another object, so no
@@ -23,7 +25,6 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Final, cast
 
 from penstock.broker.tls.handshake_failures import (
@@ -35,21 +36,17 @@ from penstock.broker.tls.handshake_failures import (
     reason_of,
 )
 from penstock.broker.tls.handshakes import is_hello, whole_records
+from penstock.broker.tls.record_pieces import PIECE_BYTES_MIN, piece_end
 from penstock.broker.tls.secured_transport import TlsTransport
 from penstock.broker.tls.tls_limits import (
     BARREN_BYTES_MAX,
     HANDSHAKE_BYTES_MAX,
     HANDSHAKE_READ_BYTES,
-    RECORD_BYTES_MAX,
-    RECORD_HEADER_BYTES,
     SHORT_READ_EXTRA_BYTES,
 )
 from penstock.broker.tls.tls_listener import SecuredProtocol, TlsListener
-from penstock.security.certificates.pem import validity
 
 _NOTHING: Final = b""
-_PIECE_BYTES_MIN: Final = RECORD_HEADER_BYTES + RECORD_BYTES_MAX
-"""Fewer bytes may be a part of a record only, which OpenSSL cannot decrypt."""
 
 
 class TlsLayer(asyncio.BufferedProtocol):
@@ -60,6 +57,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         "_handshake_bytes",
         "_has_content",
         "_has_ended",
+        "_has_notice",
         "_has_place",
         "_has_unread",
         "_held",
@@ -67,12 +65,16 @@ class TlsLayer(asyncio.BufferedProtocol):
         "_is_handshaking",
         "_is_paused",
         "_is_secured",
+        "_is_waiting",
         "_peer_has_ended",
         "_raw",
+        "_record_left",
         "_shared",
         "_ssl",
         "_transport",
         "address",
+        "turn_seconds",
+        "turn_tag",
     )
 
     def __init__(self, shared: TlsListener, inner: SecuredProtocol) -> None:
@@ -95,9 +97,17 @@ class TlsLayer(asyncio.BufferedProtocol):
         """Whether the peer has sent any content."""
         self._barren_bytes = 0
         """Bytes received since the last content: records about keys cost CPU and deliver none."""
+        self._record_left = 0
+        """Bytes that the record lacks of which OpenSSL has a part."""
         self._is_paused = False
+        self._is_waiting = False
+        """Whether held bytes wait for a later turn of the event loop."""
+        self.turn_tag = 0.0
+        self.turn_seconds = 0.0
         self._peer_has_ended = False
         """The end of the peer was received; it is reported after all bytes before it."""
+        self._has_notice = False
+        """The peer's close_notify was received: bytes behind it are ignored."""
         self._has_ended = False
         """The end of the peer was reported, or this side has ended the connection."""
 
@@ -233,7 +243,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         assert self._transport is not None
         certificate = self._ssl.getpeercert(binary_form=True)
         # A resumed session is not verified again, and its certificate may have expired since.
-        if certificate is not None and self._ssl.session_reused and self._is_expired(certificate):
+        if self._ssl.session_reused and self._shared.is_expired(certificate):
             self._fail(BAD_CERTIFICATE, "it has expired since the session began")
             return
         self._end_handshake()
@@ -242,10 +252,6 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._transport.begin(self._ssl)
         self._inner.secured(certificate)
         self._decrypt(_NOTHING)
-
-    def _is_expired(self, certificate: bytes) -> bool:
-        now = datetime.fromtimestamp(self._shared.clock.now_ms() / 1_000, UTC)
-        return now > validity(certificate)[1]
 
     def _end_handshake(self) -> None:
         if self._is_handshaking:
@@ -274,76 +280,95 @@ class TlsLayer(asyncio.BufferedProtocol):
         if self._held:
             received = memoryview(self._held + received)
             self._held = _NOTHING
-        position, end = 0, len(received)
-        left = _NOTHING
-        while position < end or left or self._has_unread:
-            if self._is_over:
-                self._has_unread = False
-                return
-            if self._is_paused:
-                self._held = left + received[position:]
-                self._pause_raw()
-                return
-            buffer = self._inner.get_buffer(-1)
-            piece_bytes = (
-                max(len(buffer), _PIECE_BYTES_MIN) if self._has_content else _PIECE_BYTES_MIN
-            )
-            stop = position + piece_bytes - len(left)
-            count, left = self._decrypt_into(buffer, left, received[position:stop])
-            self._barren_bytes += min(stop, end) - position
-            position = min(stop, end)
-            if count:
-                self._has_content, self._barren_bytes = True, 0
-                self._inner.buffer_updated(count)
-            elif self._barren_bytes > BARREN_BYTES_MAX and not self._is_over:
-                error = ssl.SSLError(1, "too many records without content")
-                error.reason = "TOO_MANY_RECORDS_WITHOUT_CONTENT"
-                self.break_off(error)
+        if self._is_waiting:
+            self._held = bytes(received)
+            return
+        turns = self._shared.turns
+        spent, has_to_wait = self._decrypt_for(turns.slice_seconds(self), received)
+        turns.spend(self, spent)
         if self._is_over:
+            self._has_unread = False
+            return
+        if has_to_wait:
+            self._is_waiting = True
+            turns.join(self, spent)
             return
         assert self._transport is not None
         self._transport.hear_peer()
         if self._peer_has_ended and not self._is_paused:
             self._report_end()
 
+    def _decrypt_for(self, seconds: float, received: memoryview | bytes) -> tuple[float, bool]:
+        """Deliver content within this time, and hold the bytes that are left.
+
+        Return the time used, and whether the rest has to wait for another turn.
+        """
+        read_seconds = self._shared.read_seconds
+        position, end, spent, has_to_wait = 0, len(received), 0.0, False
+        while (position < end or self._has_unread) and not self._is_over:
+            has_to_wait = spent >= seconds
+            if self._is_paused or has_to_wait:
+                self._pause_raw()
+                break
+            buffer = self._inner.get_buffer(-1)
+            size_max = max(len(buffer), PIECE_BYTES_MIN) if self._has_content else PIECE_BYTES_MIN
+            stop, record_left = piece_end(received, position, size_max, self._record_left)
+            if stop == position and not self._has_unread:
+                break  # a part of a header
+            began = read_seconds() - spent
+            count, unused = self._decrypt_into(buffer, received[position:stop], began + seconds)
+            spent = read_seconds() - began
+            self._record_left = 0 if unused else record_left
+            self._barren_bytes += stop - unused - position
+            position = stop - unused
+            if count:
+                self._has_content, self._barren_bytes = True, 0
+                self._inner.buffer_updated(count)
+            elif self._barren_bytes > BARREN_BYTES_MAX and not self._is_over:
+                self._break_off("too many records without content")
+            if self._has_notice:
+                return spent, False
+        if position < end and not self._is_over:
+            self._held = bytes(received[position:])
+        return spent, has_to_wait
+
     def _decrypt_into(
-        self, buffer: memoryview, left: bytes, received: memoryview | bytes
-    ) -> tuple[int, bytes]:
-        """Fill the buffer with the content of two pieces; return its size and the bytes left."""
+        self, buffer: memoryview, piece: memoryview | bytes, until: float
+    ) -> tuple[int, int]:
+        """Fill the buffer with content; return its size, and the bytes of the piece left over."""
         assert self._ssl is not None
         shared = self._shared
         incoming, pending = shared.incoming, self._ssl.pending
         # With a buffer it returns a number, unlike in the types of the standard library.
         read = cast("Callable[[int, memoryview], int]", self._ssl.read)
-        room, filled = len(buffer), 0
+        read_seconds, room, filled = shared.read_seconds, len(buffer), 0
         error: ssl.SSLError | None = None
         try:
-            if left:
-                incoming.write(left)
-            incoming.write(received)
+            incoming.write(piece)
             while filled < room and (incoming.pending or pending()):
                 count = read(room - filled, buffer[filled:])
                 if not count:
-                    self._peer_has_ended = True
+                    self._peer_has_ended = self._has_notice = True
                     break
                 filled += count
-            self._has_unread = filled == room and pending() > 0
+                # Each read may wait for a busy thread: OpenSSL's calls release Python's lock.
+                if read_seconds() >= until:
+                    break
+            self._has_unread = pending() > 0
         except ssl.SSLWantReadError:
             self._has_unread = False
         except ssl.SSLError as caught:
             error = caught
         finally:
-            left = incoming.read() if incoming.pending else _NOTHING
+            # Whole records for which there was no room or no time; the caller has them still.
+            unused = len(incoming.read()) if incoming.pending else 0
             answer = shared.outgoing.read() if shared.outgoing.pending else _NOTHING
         if answer and self._raw is not None:
             self._raw.write(answer)  # of a message about keys
         if error is not None:
             self.break_off(error)
-            return 0, _NOTHING
-        if self._peer_has_ended:
-            self._has_unread = False
-            return filled, _NOTHING
-        return filled, left
+            return 0, 0
+        return filled, unused
 
     def _report_end(self) -> None:
         self._has_ended = True
@@ -353,9 +378,11 @@ class TlsLayer(asyncio.BufferedProtocol):
 
     def break_off(self, error: ssl.SSLError) -> None:
         """End the connection for an error of TLS after the handshake."""
+        self._break_off(reason_of(error)[1])
+
+    def _break_off(self, detail: str) -> None:
         self._has_ended = True
-        failures = self._shared.failures
-        failures.note(BAD_RECORD, self.address, reason_of(error)[1], self._shared.loop.time())
+        self._shared.failures.note(BAD_RECORD, self.address, detail, self._shared.loop.time())
         if self._transport is not None:
             self._transport.abort()
 
@@ -364,7 +391,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         """Whether nothing may be delivered any more: either side has ended the connection."""
         return self._has_ended or self._transport is None or self._transport.is_ended
 
-    # --- Pauses ---
+    # --- Pauses and turns ---
 
     @property
     def is_reading(self) -> bool:
@@ -381,13 +408,22 @@ class TlsLayer(asyncio.BufferedProtocol):
         if not self._is_paused:
             return
         self._is_paused = False
+        if self._is_waiting:
+            return
         if self._has_place:
             self._resume_raw()
         if self._held or self._has_unread or self._peer_has_ended:
             self._shared.loop.call_soon(self._continue)
 
+    def continue_turn(self) -> None:
+        """Go on with bytes that had to wait for another turn of the event loop."""
+        self._is_waiting = False
+        self._continue()
+        if not (self._is_paused or self._is_waiting):
+            self._resume_raw()
+
     def _continue(self) -> None:
-        if self._is_paused or self._is_over:
+        if self._is_paused or self._is_waiting or self._is_over:
             return
         if self._is_secured:
             with self._ended_by_defects():

@@ -9,7 +9,8 @@ Answers are encrypted in steps of `ENCRYPT_BYTES_MAX`, directly before they are 
 - one turn of the event loop encrypts `ENCRYPT_TURN_BYTES_MAX` of one connection at most;
 - records that are no longer in the page cache are loaded on a storage thread; the loop never waits
   for the disk;
-- `close` sends what waits, then close_notify, then closes; `abort` drops everything at once.
+- `close` sends what waits, then close_notify, then closes; `abort` drops everything at once;
+- OpenSSL keeps no session after its connection (`_may_be_cached`).
 
 Both buffers of `TlsListener` are empty whenever a method returns or calls another object: they
 belong to all connections. It does NOT receive: `layer` does.
@@ -54,6 +55,18 @@ class ReceivingHalf(Protocol):
     def break_off(self, error: ssl.SSLError) -> None:
         """End the connection for an error of TLS."""
         ...
+
+
+def _may_be_cached(secured: ssl.SSLObject) -> bool:
+    """Whether the session may be in OpenSSL's cache, as for a client of TLS 1.2 without tickets.
+
+    The cache keeps 20,000 sessions for two hours, each with the client's certificates: a gigabyte.
+    Python cannot switch it off. OpenSSL removes a session whose connection ends without
+    close_notify, as TLS 1.0 required, so these connections end that way. Kafka's frames have
+    lengths: no client takes a cut answer for a whole one. (`SSLObject.session` would be exact, and
+    it leaks 6 KB in Python 3.11.)
+    """
+    return secured.version() == "TLSv1.2" and secured.context.session_stats()["number"] > 0
 
 
 class TlsTransport(asyncio.Transport):
@@ -278,7 +291,7 @@ class TlsTransport(asyncio.Transport):
     def _finish_close(self) -> None:
         if self._raw.is_closing():
             return
-        if self._ssl is not None:
+        if self._ssl is not None and not _may_be_cached(self._ssl):
             self._notify_close(self._ssl)
         self._raw.close()
 

@@ -4,7 +4,7 @@
 defaults here. It does NOT enforce them.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 HANDSHAKES_MAX: Final = 256
 """Handshakes with TLS state at a time: about 10 MB, and a quarter of a second of work."""
@@ -39,6 +39,10 @@ RECORD_BYTES_MAX: Final = 16_640
 
 RECORD_HEADER_BYTES: Final = 5
 
+PIECE_RECORDS_MAX: Final = 64
+"""Records that are decrypted in one step, about 0.3 ms if they are small: the time is checked
+between two steps. A read of full records has 16."""
+
 RAW_READ_BYTES: Final = 262_144
 """Bytes of one read from the socket; one buffer for all connections of an event loop."""
 
@@ -63,3 +67,13 @@ FAILURE_LOG_SECONDS: Final = 60.0
 FAILURE_LOG_ADDRESSES_MAX: Final = 1_024
 """Addresses that are remembered for it. Above it, nothing is logged for new ones until a minute
 has passed: an attacker with many addresses cannot fill the log."""
+
+
+class HandshakeLimits(NamedTuple):
+    """The limits on handshakes of one listener."""
+
+    handshakes_max: int = HANDSHAKES_MAX
+    per_address_max: int = HANDSHAKES_PER_ADDRESS_MAX
+    waiting_max: int = HANDSHAKES_WAITING_MAX
+    seconds_max: float = HANDSHAKE_SECONDS_MAX
+    place_seconds_min: float = HANDSHAKE_PLACE_SECONDS_MIN

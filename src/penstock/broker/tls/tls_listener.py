@@ -10,14 +10,18 @@ It is one for each event loop and listener, never for two threads.
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Protocol
 
+from penstock.broker.pacing.turns import TurnBudget
 from penstock.broker.tls.handshake_failures import HandshakeFailures
 from penstock.broker.tls.handshake_turns import HandshakeTurns
 from penstock.broker.tls.tls_limits import ENCRYPT_BYTES_MAX, RAW_READ_BYTES
 from penstock.core.cancellation import Cancellation
 from penstock.core.clock import Clock
+from penstock.security.certificates.pem import validity
 
 
 class SecuredProtocol(Protocol):
@@ -83,7 +87,9 @@ class TlsListener:
         "loader",
         "loop",
         "outgoing",
+        "read_seconds",
         "scratch",
+        "turns",
     )
 
     def __init__(
@@ -94,11 +100,14 @@ class TlsListener:
         loader: Loader,
         is_memory_short: Callable[[], bool],
         clock: Clock,
+        turns: TurnBudget,
+        read_seconds: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Create it.
 
         `context_source` returns the context for a new connection; a reload replaces it.
-        `is_memory_short` says that connections must read small pieces only.
+        `is_memory_short` says that connections must read small pieces only. `turns` bounds the
+        work of decrypting, together with that of requests; `read_seconds` measures it.
         """
         self.loop = loop
         self.context_source = context_source
@@ -107,9 +116,18 @@ class TlsListener:
         self.loader = loader
         self.clock = clock
         self.is_memory_short = is_memory_short
+        self.turns = turns
+        self.read_seconds = read_seconds
         self.arena = memoryview(bytearray(RAW_READ_BYTES))
         """Bytes of the socket, before they are decrypted."""
         self.scratch = memoryview(bytearray(ENCRYPT_BYTES_MAX))
         """Bytes of answers, before they are encrypted."""
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
+
+    def is_expired(self, certificate: bytes | None) -> bool:
+        """Whether a client has a certificate (DER), and it has expired."""
+        if certificate is None:
+            return False
+        now = datetime.fromtimestamp(self.clock.now_ms() / 1_000, UTC)
+        return now > validity(certificate)[1]

@@ -7,6 +7,7 @@ the rules of a resource and decides as the broker does (`cli.acl.checking`).
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -27,10 +28,11 @@ from penstock.cli.output import note, print_json
 from penstock.client.acl_calls import delete_rules
 from penstock.core.errors import ConfigError
 from penstock.core.quantities import count_text
+from penstock.core.security_limits import ACLS_MAX
 from penstock.security.acls.filters import AclFilter
 from penstock.security.acls.roles import Role, role_rules
 from penstock.security.acls.rule_text import rule_text
-from penstock.security.acls.rules_file import FILE_BYTES_MAX, format_rules, parse_rules
+from penstock.security.acls.rules_file import format_rules, parse_rules
 from penstock.security.acls.values import (
     AclBinding,
     Operation,
@@ -38,6 +40,9 @@ from penstock.security.acls.values import (
     Permission,
     ResourceType,
 )
+
+IMPORT_BYTES_MAX: Final = 67_108_864
+"""The largest file of an import: all rules that a cluster can hold, of 1,300 bytes each."""
 
 
 @click.group(
@@ -232,7 +237,7 @@ def import_(
     if file is not None:
         if principals:
             raise click.UsageError("--principal is for a --role: the rules of a file have theirs.")
-        rules = _file_rules(file)
+        rules = rules_of_file(file)
     else:
         if not principals:
             raise click.UsageError("Missing option --principal: a role needs one.")
@@ -267,14 +272,15 @@ def _is_unknown(rule: AclBinding) -> bool:
     return rule.resource_type == ResourceType.UNKNOWN or rule.operation == Operation.UNKNOWN
 
 
-def _file_rules(file: str) -> list[AclBinding]:
+def rules_of_file(file: str) -> list[AclBinding]:
+    """Return the rules of an exported file, or of one that a user wrote."""
     try:
         if file == "-":
-            data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+            data = sys.stdin.buffer.read(IMPORT_BYTES_MAX + 1)
         else:
             with Path(file).open("rb") as opened:
-                data = opened.read(FILE_BYTES_MAX + 1)
-        return list(parse_rules(data))
+                data = opened.read(IMPORT_BYTES_MAX + 1)
+        return list(parse_rules(data, bytes_max=IMPORT_BYTES_MAX, rules_max=ACLS_MAX))
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}.") from error
     except ConfigError as error:

@@ -13,6 +13,7 @@ from penstock.cli.config.text import (
     listener_document,
     print_listeners,
     print_one,
+    print_remedy,
     print_topics,
     print_values,
     toml_lines,
@@ -21,6 +22,7 @@ from penstock.cli.config.text import (
 )
 from penstock.cli.options import (
     bootstrap_option,
+    command_config_option,
     examples,
     json_option,
     settings_file_option,
@@ -52,18 +54,29 @@ def config() -> None:
     epilog=examples("penstock config check penstock.toml"),
 )
 @click.argument("file", type=_FILE)
+@click.option(
+    "--no-files",
+    is_flag=True,
+    help="Do not read the certificates, keys and other files that FILE names: it is for another "
+    "machine.",
+)
 @json_option()
 @click.pass_context
-def check(context: click.Context, file: str, as_json: bool) -> None:
+def check(context: click.Context, file: str, no_files: bool, as_json: bool) -> None:
     """Check a settings FILE, with the environment on top, as `penstock serve` would.
 
     Reports all errors at once, with lines, or shows the settings that differ from the defaults.
-    Exit code 1 on an error.
+    Certificates, keys, users and access rules that it names are read and checked too; a relative
+    path starts at the current directory, as for `penstock serve`. Exit code 1 on an error.
     """
+    problems: list[str] = []
     try:
         loaded = load(file, {})
+        if not no_files:
+            problems = _problems_of_files(loaded)
     except ConfigError as error:
         problems = str(error).splitlines()
+    if problems:
         if as_json:
             print_json({"file": file, "valid": False, "problems": problems, "settings": []})
         else:
@@ -137,6 +150,7 @@ def show(file: str | None, everything: bool, as_toml: bool, as_json: bool) -> No
     metavar="HOST:PORT",
     help="Ask this broker what is in force, changes over the wire included.",
 )
+@command_config_option
 @timeout_option
 @json_option()
 def explain(
@@ -153,6 +167,12 @@ def explain(
     loaded = load(file, {})
     wanted = list(loaded.sources) if key is None else find_keys(key)
     if not wanted:
+        from penstock.core.settings.kafka_names import kafka_remedy  # needed only here
+
+        of_kafka = kafka_remedy(key or "")
+        if of_kafka is not None:
+            print_remedy(key or "", of_kafka, as_json=as_json)
+            return
         remedy = " or ".join(closest_names(key or "")) or "one of `penstock config explain`"
         raise click.BadParameter(f"{key} is not a setting. Did you mean {remedy}?")
     documents = [explained(info, loaded) for info in describe_settings() if info.key in wanted]
@@ -210,6 +230,15 @@ def plan(
             click.echo("Nothing to change.")
     if problems:
         context.exit(exits.FAILED)
+
+
+def _problems_of_files(loaded: Loaded) -> list[str]:
+    """Return why a broker would not start with the files of these settings."""
+    from penstock.core.clock import SystemClock
+    from penstock.node.start_check import start_problems  # a part of the broker
+
+    found = start_problems(loaded.settings, SystemClock())
+    return [" ".join(filter(None, (str(error), error.hint))) for error in found]
 
 
 def _all(loaded: Loaded) -> list[dict[str, object]]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from penstock.cli.output import print_table
+from penstock.cli.output import print_json, print_table
 from penstock.core.settings.config import Loaded, SettingInfo
 from penstock.core.settings.contradictions import ADDRESS_KEYS
 from penstock.core.settings.listener_declarations import NamedListener
@@ -91,6 +91,14 @@ def print_one(document: Mapping[str, object]) -> None:
         click.echo(f"  Kafka's name: {document['kafka']}")
     if "broker" in document:
         click.echo(f"  in force:     {_in_force(document['broker'], document['default'])}")
+
+
+def print_remedy(name: str, remedy: str, *, as_json: bool) -> None:
+    """Print what Penstock has in the place of a setting of Kafka."""
+    if as_json:
+        print_json({"kafka": name, "remedy": remedy})
+    else:
+        click.echo(f"{name} is a name of Kafka. {remedy}")
 
 
 def _in_force(broker: object, default: object) -> str:

@@ -32,6 +32,7 @@ def probe_sources(settings: Settings) -> Iterator[SourceFacts]:
     has_passwords = "PLAIN" in mechanisms or auth == "basic"
     if security.acl_file is not None and security.authorizer == "acl":
         yield _probe("rules", f"security.acl_file {security.acl_file}", lambda: _rules(settings))
+    yield from _refusals(settings)
     if has_passwords and security.plain_verifier == "file":
         name = f"security.users_file {security.users_file}"
         yield _probe("users", name, lambda: _users(settings))
@@ -42,6 +43,24 @@ def probe_sources(settings: Settings) -> Iterator[SourceFacts]:
         yield _probe("jwks", f"oidc.jwks {settings.oidc.jwks}", lambda: _keys(settings))
     if has_passwords and security.plain_verifier == "ldap":
         yield _probe("ldap", f"ldap.url {settings.ldap.url}", lambda: _directory(settings))
+
+
+def _refusals(settings: Settings) -> Iterator[SourceFacts]:
+    """Return the settings without a file that end the start of a broker."""
+    from penstock.node.security.start_rules import check_access, check_mapping_rules
+    from penstock.node.start_check import may_have_rules
+
+    has_rules = bool(file_rules(settings)) or may_have_rules(settings)
+    decisions: tuple[tuple[str, Callable[[], None]], ...] = (
+        ("rules", lambda: check_access(settings, has_rules=has_rules)),
+        ("certificate", lambda: check_mapping_rules(settings)),
+    )
+    for check, decide in decisions:
+        try:
+            decide()
+        except ConfigError as error:
+            problem = printable(str(error).rstrip("."))
+            yield SourceFacts(check, "", problem=problem, remedy=error.hint)
 
 
 def file_rules(settings: Settings) -> tuple[AclBinding, ...]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 
 from penstock.cluster import acl_changes, scram_changes
-from penstock.cluster.scram_changes import ScramChange, ScramDeletion
+from penstock.cluster.scram_changes import ScramChange, ScramDeletion, ScramUpsertion
 from penstock.cluster.service import ChangeBase, Decision, MetadataService
 from penstock.cluster.unhurried import unhurried
 from penstock.core.errors import PenstockError, StoreError
@@ -95,6 +95,30 @@ async def change_scram(
         return Decision(writes if decision.accepted else None, lambda: decision.outcomes)
 
     return await metadata.carry_out("change credentials", decide)
+
+
+async def create_first_user(
+    metadata: MetadataService, credentials: Sequence[ScramUpsertion], *, now_ms: int
+) -> bool:
+    """Store the credentials of one user in one transaction; return False if there is a user.
+
+    Raise the error of the first credential that is not accepted.
+    """
+    written: set[tuple[str | None, str]] = {(one.mechanism, one.user) for one in credentials}
+
+    async def decide(base: ChangeBase) -> Decision[bool]:
+        known = set(base.image.scram)
+        if known:
+            # After a lost answer they may be the ones that this call has written.
+            return Decision(None, lambda: known == written)
+        for one in credentials:
+            decision = await _in_turns(scram_changes.decide_scram(base.image, [one]))
+            if (problem := decision.outcomes[one.user]) is not None:
+                raise problem
+        writes = scram_changes.scram_writes(base.keys, base.image, credentials, now_ms, base.guards)
+        return Decision(writes, lambda: True)
+
+    return await metadata.carry_out("create the first user", decide)
 
 
 async def _in_turns(steps: Generator[None, None, Result]) -> Result:

@@ -14,7 +14,7 @@ a certificate exactly with TLS, mechanisms exactly with SASL. `core.settings.con
 them against the other settings. Files are not read here.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
@@ -213,9 +213,16 @@ _FORMS: Final = {
 
 
 def read_listeners(
-    entries: list[object], lines: Mapping[str, int], file_name: str, problems: list[str]
+    entries: list[object],
+    lines: Mapping[str, int],
+    file_name: str,
+    problems: list[str],
+    remedy_of: Callable[[str], str | None] = lambda _name: None,
 ) -> tuple[NamedListener, ...]:
-    """Return the valid listeners; add the errors of the others to `problems`."""
+    """Return the valid listeners; add the errors of the others to `problems`.
+
+    `remedy_of` returns what to do with a name of Kafka; None for other names.
+    """
     if len(entries) > LISTENERS_MAX:
         problems.append(
             f"{file_name} has {len(entries)} listeners, more than {LISTENERS_MAX}. Remove some."
@@ -223,7 +230,7 @@ def read_listeners(
         return ()
     found: list[NamedListener] = []
     for index, entry in enumerate(entries):
-        reader = _Entry(f"{SECTION}[{index}]", lines, file_name)
+        reader = _Entry(f"{SECTION}[{index}]", lines, file_name, remedy_of)
         listener = reader.read(entry, problems)
         if listener is not None:
             problems += _twice(listener, found, reader.where())
@@ -245,7 +252,14 @@ def _twice(listener: NamedListener, others: list[NamedListener], where: str) -> 
 class _Entry:
     """Reads one table of the array."""
 
-    def __init__(self, key: str, lines: Mapping[str, int], file_name: str) -> None:
+    def __init__(
+        self,
+        key: str,
+        lines: Mapping[str, int],
+        file_name: str,
+        remedy_of: Callable[[str], str | None],
+    ) -> None:
+        self._remedy_of = remedy_of
         self._key = key
         self._lines = lines
         self._file_name = file_name
@@ -283,6 +297,13 @@ class _Entry:
         key = ".".join(location)
         where = self.where(location[0])
         if error["type"] == "extra_forbidden":
+            from penstock.core.settings.toml_lines import leaf_names
+
+            for name in leaf_names(location[-1], error["input"]):
+                of_kafka = self._remedy_of(name)
+                if of_kafka is not None:
+                    where = self.where(".".join([*location[:-1], name]))
+                    return f"{where}: {name!r} is a name of Kafka. {of_kafka}"
             known = ", ".join(_KEYS if len(location) == 1 else TlsFileSettings.model_fields)
             return f"{where}: {key!r} is nothing that a listener has. There are {known}."
         if error["type"] == "missing":

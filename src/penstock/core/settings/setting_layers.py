@@ -102,13 +102,19 @@ def _read_file(toml_text: str, file_name: str, findings: Findings) -> tuple[Laye
     listeners: tuple[NamedListener, ...] = ()
     if isinstance(entries := document.get(LISTENERS), list):
         del document[LISTENERS]
-        listeners = read_listeners(entries, lines, file_name, problems)
+        listeners = read_listeners(entries, lines, file_name, problems, _kafka_remedy)
     layer: Layer = {}
     for given, value in _flattened(document):
         line = line_of(lines, given)
         source = file_name if line is None else f"{file_name} line {line}"
         _take(layer, given, value, source, findings)
     return layer, Declared(topics, listeners)
+
+
+def _kafka_remedy(name: str) -> str | None:
+    from penstock.core.settings.kafka_names import kafka_remedy  # only for an unknown name
+
+    return kafka_remedy(name)
 
 
 def environment_layer(environment: Mapping[str, str], findings: Findings) -> Layer:
@@ -184,11 +190,21 @@ def _flattened(document: Mapping[str, object]) -> Iterator[tuple[str, object]]:
     for name, value in document.items():
         if isinstance(value, dict):
             for inner, inner_value in value.items():
-                yield f"{name}.{inner}", inner_value
+                yield from _below(f"{name}.{inner}", inner_value)
             if not value and name not in Settings.model_fields and name != SECTION:
                 yield name, value
         else:
             yield name, value
+
+
+def _below(key: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield a value of a table; names of Kafka have more dots, and are tables in tables."""
+    if isinstance(value, dict) and value and current_key(key) not in FIELDS:
+        from penstock.core.settings.toml_lines import leaf_names
+
+        yield from ((name, None) for name in leaf_names(key, value))
+    else:
+        yield key, value
 
 
 def _not_toml(toml_text: str, file_name: str, error: ValueError) -> str:
@@ -219,6 +235,9 @@ def _unknown(name: str, source: str, remedies: list[str]) -> str:
     """Return the problem without the value: it may be a password, which no setting has."""
     if name.partition(".")[0] in (LISTENERS, "listener[]"):
         return f"{name} ({source}): listeners are tables of an array. Write [[{LISTENERS}]]."
+    of_kafka = _kafka_remedy(name)
+    if of_kafka is not None:
+        return f"{name} ({source}) is a name of Kafka. {of_kafka}"
     if remedies:
         remedy = f"Did you mean {' or '.join(remedies)}?"
     else:

@@ -5,7 +5,7 @@ never values. A key inside an inline table or an array has the line of that tabl
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 _PART: Final = r"(?:[A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')"
@@ -38,6 +38,15 @@ def key_lines(toml_text: str) -> dict[str, int]:
             lines.setdefault(f"{section}.{key}" if section else key, number)
             inside.take(line[assignment.end() :])
     return lines
+
+
+def leaf_names(name: str, value: object) -> Iterator[str]:
+    """Yield the names with dots of a value of TOML, which reads `ssl.client.auth` as tables."""
+    if isinstance(value, dict) and value:
+        for inner, inner_value in value.items():
+            yield from leaf_names(f"{name}.{inner}", inner_value)
+    else:
+        yield name
 
 
 def line_of(lines: Mapping[str, int], key: str) -> int | None:

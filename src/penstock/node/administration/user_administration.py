@@ -6,8 +6,8 @@ sessions go on.
 
 from collections.abc import Mapping, Sequence
 
-from penstock.cluster.access.security_service import change_scram
-from penstock.cluster.scram_changes import ScramChange
+from penstock.cluster.access.security_service import change_scram, create_first_user
+from penstock.cluster.scram_changes import ScramChange, ScramUpsertion
 from penstock.cluster.service import MetadataService
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
@@ -24,6 +24,10 @@ class UserChanges:
     async def change(self, changes: Sequence[ScramChange]) -> Mapping[str, PenstockError | None]:
         """Return one outcome for each user; when the call returns, the next login follows it."""
         return await change_scram(self._metadata, changes, now_ms=self._clock.now_ms())
+
+    async def create_first(self, credentials: Sequence[ScramUpsertion]) -> bool:
+        """Store the credentials of the first user, all or none; False if there is a user."""
+        return await create_first_user(self._metadata, credentials, now_ms=self._clock.now_ms())
 
     def credential(self, mechanism: str, user: str) -> ScramCredential | None:
         """Return the credential of a user for a mechanism, for a login."""

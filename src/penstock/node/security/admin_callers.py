@@ -1,54 +1,90 @@
 """`AdminCallers`: verifies the identity of HTTP callers of the admin port (`admin.auth`).
 
 `basic` and `bearer` verify the same credentials as the mechanisms PLAIN and OAUTHBEARER of the
-listeners, with the same delay after failures. `mtls` takes the identity from the certificate that
-TLS has verified. With `none` each caller is `User:ANONYMOUS`: settings allow that on loopback
-addresses only. Access rules judge each caller by its own identity.
+listeners, with the same delay after failures. Checks of passwords take turns with those of the
+listeners (`CheckTurns`), so that one address leaves places to the others. `mtls` takes the identity
+from the certificate that TLS has verified. With `none` each caller is `User:ANONYMOUS`: settings
+allow that on loopback addresses only. Access rules judge each caller by its own identity.
 
 A right password is remembered for `REMEMBERED_SECONDS` as a keyed hash, because each HTTP request
-carries it and its verification takes milliseconds.
+carries it and its verification takes milliseconds. It is forgotten at once when the user's
+credential is changed or removed; the passwords of a directory are the exception, because the broker
+does not see their changes.
 """
 
 import asyncio
 import base64
 import binascii
 import hmac
+import logging
 import secrets
-from collections.abc import Callable
-from typing import Final
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, NamedTuple
 
 from penstock.admin.ports import Caller, Credentials
+from penstock.admin.problems import RETRY_AFTER_SECONDS, refused
+from penstock.broker.connections.check_turns import CheckTurns
 from penstock.broker.peer import Peer
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerUnreachableError, PenstockError
-from penstock.core.settings.admin_settings import AdminSettings
+from penstock.core.security_limits import USER_NAME_BYTES_MAX
+from penstock.core.settings.tree import Settings
+from penstock.node.security.certificates_in_use import ADMIN
+from penstock.node.security.check_threads import CheckUnavailableError, TooManyChecksError
 from penstock.node.security.logins import Identities
 from penstock.node.security.node_security import NodeSecurity
 from penstock.security.acls.values import CLUSTER_NAME, Operation, ResourceType
 from penstock.security.principal import user
+from penstock.security.sasl.throttle import host_of
 from penstock.security.sasl_client import OAUTHBEARER, PLAIN
 from penstock.security.secret import Secret
 
+logger = logging.getLogger(__name__)
+
 HEADER_BYTES_MAX: Final = 24_576
+PASSWORD_BYTES_MAX: Final = 255
 REMEMBERED_SECONDS: Final = 5.0
 REMEMBERED_MAX: Final = 1_000
-LISTENER: Final = "ADMIN"
-"""The name of the admin port in the audit log."""
+PENDING_PER_ADDRESS_MAX: Final = 16
+"""Requests of one address whose password is being checked or waits for its turn: as many as an
+address may have connections. A connection can end before the check of its request."""
+PENDING_MAX: Final = 256
 _REALM: Final = 'realm="penstock", charset="UTF-8"'
+
+
+class _Remembered(NamedTuple):
+    """A proof of identity that was verified."""
+
+    caller: Caller
+    until: float
+    user: str = ""
+    """The name that was typed; empty for a token."""
+    version: object = None
+    """The credential that it was verified with (`Identities.password_version`)."""
 
 
 class AdminCallers:
     """`admin.ports.CallerCheck`."""
 
     def __init__(
-        self, settings: AdminSettings, clock: Clock, security: Callable[[], NodeSecurity | None]
+        self,
+        settings: Settings,
+        clock: Clock,
+        security: Callable[[], NodeSecurity | None],
+        turns: Callable[[], CheckTurns],
     ) -> None:
-        """`security` returns None until the broker is started."""
-        self._settings = settings
+        """`security` returns None until the broker is started; `turns` is called afterwards."""
+        self._settings = settings.admin
+        self._has_authorizer = settings.security.authorizer != "none"
+        self._delay_ms_min = settings.security.failed_login_delay_ms
         self._clock = clock
         self._security = security
+        self._turns = turns
         self._key = secrets.token_bytes(32)
-        self._remembered: dict[bytes, tuple[Caller, float]] = {}
+        self._remembered: dict[bytes, _Remembered] = {}
+        self._pending: dict[str, int] = {}
+        """Checks of passwords that run or wait, by address."""
 
     @property
     def challenge(self) -> str | None:
@@ -79,26 +115,49 @@ class AdminCallers:
         if kind.lower() != auth:
             return None
         proof = hmac.digest(self._key, header.encode("utf-8", "surrogateescape"), "sha256")
-        known = self._remembered.get(proof)
-        now = self._clock.monotonic()
-        if known is not None and now < known[1]:
-            return known[0]._replace(address=given.address)
         identities = security.identities
-        if auth == "basic":
-            caller = await self._by_password(given.address, value.strip(), identities)
-            until = now + REMEMBERED_SECONDS
-        else:
-            caller, until = await self._by_token(given.address, value.strip(), identities)
-        if caller is not None:
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered.clear()
-            self._remembered[proof] = (caller, min(until, now + REMEMBERED_SECONDS))
-        return caller
+        known = self._recall(proof, identities)
+        if known is not None:
+            return known._replace(address=given.address)
+        verify = self._by_password if auth == "basic" else self._by_token
+        try:
+            found = await verify(given.address, value.strip(), identities)
+        except CheckUnavailableError as error:
+            # Without the reason: the caller has not proven who it is.
+            is_flood = isinstance(error, TooManyChecksError)
+            level = logging.DEBUG if is_flood else logging.INFO
+            logger.log(level, "a caller at %s is not verified: %s", given.address, error)
+            raise refused(
+                503,
+                "Busy",
+                "The identity of the caller cannot be verified now.",
+                "Nothing was done: repeat it in a moment.",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            ) from error
+        if found is None:
+            return None
+        if len(self._remembered) >= REMEMBERED_MAX:
+            self._remembered.clear()
+        self._remembered[proof] = found
+        return found.caller
+
+    def _recall(self, proof: bytes, identities: Identities) -> Caller | None:
+        """Return the caller of a proof that was verified and holds still."""
+        known = self._remembered.get(proof)
+        if known is None:
+            return None
+        is_old = self._clock.monotonic() >= known.until
+        if is_old or (known.user and identities.password_version(known.user) != known.version):
+            del self._remembered[proof]
+            return None
+        return known.caller
 
     def may_describe(self, caller: Caller) -> bool:
         """Whether the caller may see metrics and the state of the broker."""
         security = self._security()
-        authorizer = None if security is None else security.authorizer
+        if security is None:
+            return not self._has_authorizer
+        authorizer = security.authorizer
         return authorizer is None or authorizer.allows(
             caller.principal,
             caller.address,
@@ -119,42 +178,102 @@ class AdminCallers:
             return None
         return Caller(principal, given.address, "mTLS")
 
-    async def _by_password(self, address: str, value: str, identities: Identities) -> Caller | None:
-        try:
-            name, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError, ValueError):
+    async def _by_password(
+        self, address: str, value: str, identities: Identities
+    ) -> _Remembered | None:
+        pair = _user_and_password(value)
+        if pair is None:
             return None
-        if not (colon and name and password):
-            return None
-        found = await identities.verify_password(name, Secret(password))
+        name, password = pair
+        # Before the check: a change during it must not be missed.
+        version = identities.password_version(name)
+        async with self._turn(address):
+            found = await identities.verify_password(name, password)
         if found is None:
             await self._refuse(address, PLAIN, name, identities)
             return None
-        return await self._accept(address, PLAIN, found, identities)
+        caller = await self._accept(address, PLAIN, found, identities)
+        return _Remembered(caller, self._clock.monotonic() + REMEMBERED_SECONDS, name, version)
 
     async def _by_token(
         self, address: str, value: str, identities: Identities
-    ) -> tuple[Caller | None, float]:
+    ) -> _Remembered | None:
         found = await identities.verify_token(Secret(value))
         if found is None or found.lifetime_seconds <= 0:
             await self._refuse(address, OAUTHBEARER, "", identities)
-            return None, 0.0
-        until = self._clock.monotonic() + found.lifetime_seconds
+            return None
+        until = self._clock.monotonic() + min(found.lifetime_seconds, REMEMBERED_SECONDS)
         caller = await self._accept(address, OAUTHBEARER, found.principal_name, identities)
-        return caller, until
+        return _Remembered(caller, until)
+
+    @asynccontextmanager
+    async def _turn(self, address: str) -> AsyncIterator[None]:
+        """Wait for the turn of this address, among the logins of all doors; bounded."""
+        host, pending = host_of(address), self._pending
+        count = pending.get(host, 0)
+        if count >= PENDING_PER_ADDRESS_MAX or sum(pending.values()) >= PENDING_MAX:
+            raise TooManyChecksError(
+                f"{count} checks of passwords of this address are pending over HTTP"
+            )
+        pending[host] = count + 1
+        try:
+            turns = self._turns()
+            await _begin_in(turns, address)
+            try:
+                yield
+            finally:
+                turns.leave(address)
+        finally:
+            pending[host] -= 1
+            if not pending[host]:
+                del pending[host]
 
     async def _accept(
         self, address: str, mechanism: str, name: str, identities: Identities
     ) -> Caller:
         # After many failures a good answer waits as long as a bad one: its speed shows nothing.
         await asyncio.sleep(identities.success_delay_ms(address, name) / 1000)
-        peer = Peer(address, user(name), LISTENER, mechanism)
+        peer = Peer(address, user(name), ADMIN, mechanism)
         identities.log.logged_in(peer, is_again=False)
         return Caller(peer.principal, address, mechanism)
 
     async def _refuse(
         self, address: str, mechanism: str, name: str, identities: Identities
     ) -> None:
-        peer = Peer(address, listener=LISTENER)
+        peer = Peer(address, listener=ADMIN)
         delay_ms = identities.failed(peer, mechanism, name, "wrong credentials over HTTP")
-        await asyncio.sleep(delay_ms / 1000)
+        await asyncio.sleep(max(delay_ms, self._delay_ms_min) / 1000)
+
+
+async def _begin_in(turns: CheckTurns, address: str) -> None:
+    """Wait until a check of this address may begin; `turns.leave` must follow."""
+    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def begin() -> bool:
+        if begun.done():
+            return False
+        begun.set_result(None)
+        return True
+
+    turns.join(address, begin)
+    try:
+        await begun
+    except asyncio.CancelledError:
+        if begun.done() and not begun.cancelled():
+            turns.leave(address)  # it had begun already
+        raise
+
+
+def _user_and_password(value: str) -> tuple[str, Secret] | None:
+    """Return the content of a header `Basic`; None if it cannot be a user and a password."""
+    try:
+        given = base64.b64decode(value, validate=True)
+        name, colon, password = given.decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return None
+    if not (colon and name and password):
+        return None
+    name_bytes = len(name.encode())
+    if name_bytes > USER_NAME_BYTES_MAX or len(given) - name_bytes - 1 > PASSWORD_BYTES_MAX:
+        return None
+    return name, Secret(password)

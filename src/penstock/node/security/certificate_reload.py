@@ -20,15 +20,17 @@ import logging
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from penstock.broker.tls.contexts import ServerTls, build_server_tls
-from penstock.broker.tls.tls_files import TlsFiles, TlsSnapshot, read_files
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError
 from penstock.core.file_watch import Look
 from penstock.core.metrics import Family, Registry, Row
 from penstock.node.settings.file_look import look_at
+
+if TYPE_CHECKING:
+    from penstock.broker.tls.contexts import ServerTls
+    from penstock.broker.tls.tls_files import TlsFiles, TlsSnapshot
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ Reloaded = Callable[[str, str | None], None]
 class ListenerCertificate:
     """The files of one listener and the context in use."""
 
-    def __init__(self, name: str, files: TlsFiles, clock: Clock) -> None:
+    def __init__(self, name: str, files: "TlsFiles", clock: Clock) -> None:
         """Load the files; raise `ConfigError` if they cannot be used. Waits for the disk."""
         self.name = name
         self._files = files
@@ -125,11 +127,16 @@ class ListenerCertificate:
     def _looks(self) -> tuple[Look | None, ...]:
         return tuple(map(look_at, self._files.paths))
 
-    def _load(self) -> tuple[TlsSnapshot, ServerTls]:
+    def _load(self) -> "tuple[TlsSnapshot, ServerTls]":
+        # Only a broker with TLS needs these modules.
+        from penstock.broker.tls.tls_files import read_files
+
         snapshot = read_files(self._files)
         return snapshot, self._build(snapshot)
 
-    def _build(self, snapshot: TlsSnapshot) -> ServerTls:
+    def _build(self, snapshot: "TlsSnapshot") -> "ServerTls":
+        from penstock.broker.tls.contexts import build_server_tls
+
         return build_server_tls(self._files, snapshot, self._now())
 
     def _now(self) -> datetime:
@@ -141,7 +148,7 @@ class CertificateReload:
 
     def __init__(
         self,
-        files: Mapping[str, TlsFiles],
+        files: "Mapping[str, TlsFiles]",
         clock: Clock,
         metrics: Registry,
         on_reloaded: Reloaded | None = None,

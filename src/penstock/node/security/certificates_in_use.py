@@ -7,14 +7,17 @@ anything listens, because a broker does not start with files that it cannot use.
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from penstock.broker.tls.tls_files import TlsFiles
 from penstock.core.clock import Clock
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
 from penstock.node.security.certificate_reload import CertificateReload, Reloaded
 from penstock.node.security.credential_checks import password_in
+from penstock.node.security.start_rules import check_mapping_rules
+
+if TYPE_CHECKING:
+    from penstock.broker.tls.tls_files import TlsFiles
 
 ADMIN: Final = "ADMIN"
 """The name of the admin port beside those of listeners."""
@@ -23,7 +26,7 @@ ADMIN: Final = "ADMIN"
 class CertificatesInUse:
     """The contexts by the name of their door."""
 
-    def __init__(self, files: dict[str, TlsFiles], clock: Clock, metrics: Registry) -> None:
+    def __init__(self, files: "dict[str, TlsFiles]", clock: Clock, metrics: Registry) -> None:
         """Load the files; raise `ConfigError`."""
         self.followers: list[Reloaded] = []
         """Called after each reload, with the door's name and the problem, if there is one."""
@@ -53,12 +56,19 @@ async def load_certificates(
     settings: Settings, clock: Clock, metrics: Registry
 ) -> CertificatesInUse:
     """Return the certificates of a broker; raise `ConfigError` for files that cannot be used."""
+    check_mapping_rules(settings)
     files = await asyncio.to_thread(tls_files, settings)
     return CertificatesInUse(files, clock, metrics)
 
 
-def tls_files(settings: Settings) -> dict[str, TlsFiles]:
+def tls_files(settings: Settings) -> "dict[str, TlsFiles]":
     """Return the TLS files of each door by its name; passwords of keys are read."""
+    admin = settings.admin
+    is_admin_secured = admin.enabled and admin.certificate is not None and admin.key is not None
+    if not is_admin_secured and all(one.tls is None for one in settings.listeners):
+        return {}
+    from penstock.broker.tls.tls_files import TlsFiles  # only TLS needs it
+
     found: dict[str, TlsFiles] = {}
     for listener in settings.listeners:
         tls = listener.tls
@@ -70,7 +80,6 @@ def tls_files(settings: Settings) -> dict[str, TlsFiles]:
                 client_ca=tls.client_ca,
                 client_auth=tls.client_auth,
             )
-    admin = settings.admin
     if admin.enabled and admin.certificate is not None and admin.key is not None:
         is_mutual = admin.auth == "mtls"
         found[ADMIN] = TlsFiles(

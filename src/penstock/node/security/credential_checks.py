@@ -5,7 +5,7 @@ nothing for them. The users file is watched like the settings file: a bad file c
 """
 
 import asyncio
-import importlib
+import importlib.util
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -156,23 +156,32 @@ def password_in(path: str | None, setting: str) -> Secret | None:
         return None
     try:
         with Path(path).open("rb") as file:
-            text = file.read(PASSWORD_BYTES_MAX + 1).decode()
+            data = file.read(PASSWORD_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(
             f"{setting} {path} cannot be read: {error.strerror}.",
             hint="Check the path and its permissions.",
         ) from error
-    except UnicodeDecodeError:
-        raise ConfigError(f"{setting} {path} is not UTF-8.") from None
+    if len(data) > PASSWORD_BYTES_MAX:
+        raise ConfigError(
+            f"{setting} {path} has more than {PASSWORD_BYTES_MAX:,} bytes, the limit of a password "
+            "file.",
+            hint="Name a file that has the password and nothing else.",
+        )
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{setting} {path} is not UTF-8: byte {error.start} is wrong.",
+            hint="Save the file as UTF-8.",
+        ) from None
     return Secret(text.rstrip("\r\n"))
 
 
 def _need(package: str, user: str) -> None:
     """Raise `ConfigError` if an optional package is not installed."""
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
+    if importlib.util.find_spec(package) is None:
         raise ConfigError(
             f"{user} needs the package {package}, which is not installed.",
             hint="pip install 'penstock[security]'",
-        ) from error
+        )

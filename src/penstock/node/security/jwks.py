@@ -69,6 +69,8 @@ class ProviderKeys:
     ) -> None:
         """`fetch` blocks; it raises `ConfigError` or `OSError`."""
         self._fetch = fetch or KeySource(options).fetch
+        self._place = options.jwks.partition("?")[0]
+        """Without the query, which may have a secret."""
         self._clock = clock
         self._keys = NO_KEYS
         self._keys_at = 0.0
@@ -125,7 +127,7 @@ class ProviderKeys:
         try:
             keys = self._fetch()
         except ConfigError as error:
-            problem = str(error)
+            problem = f"{error} {error.hint}"
         except (OSError, http.client.HTTPException) as error:
             problem = f"{type(error).__name__}: {error}"
         except Exception:
@@ -142,8 +144,9 @@ class ProviderKeys:
         else:
             self.failures += 1
             logger.warning(
-                "the keys of the identity provider cannot be fetched (%s); %d keys are used for "
-                "up to 24 hours. Check oidc.jwks.",
+                "the keys of the identity provider cannot be fetched from %s (%s); the %d keys of "
+                "the last answer are used for up to 24 hours. Check oidc.jwks and the network.",
+                self._place,
                 problem[:300],
                 len(self.current),
             )
@@ -188,7 +191,8 @@ class KeySource:
         if parts.scheme != "https" or not parts.hostname or parts.username is not None:
             raise ConfigError(
                 f"oidc.jwks: {options.jwks!r} is neither an https address nor the path of a file.",
-                hint="Use the jwks_uri of the provider, without a user name.",
+                hint="Set it to the jwks_uri of the provider, which begins with https:// and has "
+                "no user name.",
             )
         try:
             self._context = ssl.create_default_context(cafile=options.ca_file)

@@ -8,21 +8,27 @@ tokens by a `TokenCheck`.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.broker.peer import Peer
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.node.security.audit_log import AuditLog
-from penstock.security.sasl.exchange import ExchangeSettings
-from penstock.security.sasl.mechanism_logins import VerifiedToken
 from penstock.security.sasl.throttle import LoginThrottle
 from penstock.security.scram_credential import ScramCredential
 from penstock.security.secret import Secret
 
+if TYPE_CHECKING:
+    from penstock.security.sasl.exchange import ExchangeSettings
+    from penstock.security.sasl.mechanism_logins import VerifiedToken
+
 
 class PasswordCheck(Protocol):
     """Verifies passwords."""
+
+    def version(self, user: str) -> object:
+        """Return a value that changes with the credential of a user; None if it is not known."""
+        ...
 
     async def verify(self, user: str, password: Secret) -> str | None:
         """Return the name of the principal; None for a wrong password."""
@@ -32,7 +38,7 @@ class PasswordCheck(Protocol):
 class TokenCheck(Protocol):
     """Verifies tokens of an identity provider."""
 
-    async def verify(self, token: Secret) -> VerifiedToken | None:
+    async def verify(self, token: Secret) -> "VerifiedToken | None":
         """Return the identity in a token; None for an invalid one."""
         ...
 
@@ -69,7 +75,11 @@ class Identities:
             raise NotConfiguredError("passwords are not verified here")
         return await self._passwords.verify(user, password)
 
-    async def verify_token(self, token: Secret) -> VerifiedToken | None:
+    def password_version(self, user: str) -> object:
+        """Return a value that changes with the credential of a user; None if it is not known."""
+        return None if self._passwords is None else self._passwords.version(user)
+
+    async def verify_token(self, token: Secret) -> "VerifiedToken | None":
         """Return the identity in a token; None for an invalid one."""
         if self._tokens is None:
             raise NotConfiguredError("tokens are not verified here")
@@ -88,7 +98,7 @@ class Identities:
 class ListenerLogins:
     """`broker.connections.login_ports.LoginChecks` of one listener."""
 
-    def __init__(self, settings: ExchangeSettings, identities: Identities) -> None:
+    def __init__(self, settings: "ExchangeSettings", identities: Identities) -> None:
         self.settings = settings
         self._identities = identities
 
@@ -100,7 +110,7 @@ class ListenerLogins:
         """Return the name of the principal; None for a wrong password."""
         return await self._identities.verify_password(user, password)
 
-    async def verify_token(self, token: Secret) -> VerifiedToken | None:
+    async def verify_token(self, token: Secret) -> "VerifiedToken | None":
         """Return the identity in a token; None for an invalid one."""
         return await self._identities.verify_token(token)
 

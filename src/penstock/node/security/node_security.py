@@ -19,7 +19,7 @@ from penstock.cluster.scram_changes import ScramUpsertion
 from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.port import MetadataStore
 from penstock.core.clock import Clock
-from penstock.core.errors import ConfigError
+from penstock.core.errors import ConfigError, PenstockError
 from penstock.core.metrics import Registry
 from penstock.core.settings.contradictions import super_users
 from penstock.core.settings.listener_declarations import NamedListener
@@ -31,10 +31,10 @@ from penstock.node.security.certificates_in_use import CertificatesInUse
 from penstock.node.security.credential_checks import CredentialChecks, credential_checks
 from penstock.node.security.logins import Identities, ListenerLogins
 from penstock.node.security.rules_reload import RulesReload
+from penstock.node.security.start_rules import check_access
 from penstock.security import audit
 from penstock.security.acls.authorizer import AclAuthorizer, RuleOrigin
 from penstock.security.audit import AuditEvent
-from penstock.security.sasl.exchange import ExchangeSettings
 from penstock.security.sasl_client import SCRAM_SHA_256, SCRAM_SHA_512
 from penstock.security.scram_credential import (
     ITERATIONS_DEFAULT,
@@ -94,14 +94,19 @@ class NodeSecurity:
             file_rules=lambda: authorizer.rules(RuleOrigin.FILE),
             file_name=security.acl_file or "",
         )
-        if not (known or security.allow_everyone_if_no_acl_found or self.acls.rules()):
-            raise ConfigError(
-                'security.authorizer = "acl" has neither a super user nor an access rule: no '
-                "client could do anything, nor change that.",
-                hint="Set security.super_users, such as User:admin, or security.acl_file.",
-            )
+        check_access(settings, has_rules=bool(self.acls.rules()))
         self.authorizer = authorizer
         self.access = Access(authorizer, self.audit)
+
+    @property
+    def has_identities(self) -> bool:
+        """Whether clients of some door prove an identity."""
+        settings = self._settings
+        has_listener = any(
+            one.has_sasl or (one.tls is not None and one.tls.client_auth != "none")
+            for one in settings.listeners
+        )
+        return has_listener or (settings.admin.enabled and settings.admin.auth != "none")
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -121,6 +126,8 @@ class NodeSecurity:
         """Return the checks of a listener with SASL; None for one without."""
         if not listener.has_sasl:
             return None
+        from penstock.security.sasl.exchange import ExchangeSettings  # only logins need it
+
         security = self._settings.security
         session_ms = listener.reauthentication_ms_max
         if session_ms is None:
@@ -175,14 +182,18 @@ async def _add_administrator(
     name, password = await asyncio.to_thread(read_administrator, path)
     if len(metadata.image.scram):
         return
+    credentials = []
     for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512):
         salt, iterations = secrets.token_bytes(SALT_BYTES), ITERATIONS_DEFAULT
         salted = await asyncio.to_thread(salted_password, mechanism, password, salt, iterations)
         credential = credential_of(mechanism, salted, salt, iterations)
-        change = ScramUpsertion(name, mechanism, iterations, credential)
-        problem = (await users.change([change]))[name]
-        if problem is not None:
-            raise ConfigError(f"{path}: the user {name!r} cannot be created: {problem}")
+        credentials.append(ScramUpsertion(name, mechanism, iterations, credential))
+    try:
+        is_created = await users.create_first(credentials)
+    except PenstockError as error:
+        raise ConfigError(f"{path}: the user {name!r} cannot be created: {error}") from error
+    if not is_created:
+        return
     logger.info("the first user %r was created from %s", name, path)
 
 

@@ -2,8 +2,8 @@
 
 Each one returns the name of the principal, or None for a wrong password, and raises
 `CheckUnavailableError` if it cannot decide. Guarantees: hashing and waiting happen on threads with
-a bounded queue; the check of an unknown user takes as long as that of a known one with the usual
-cost; a check of a directory returns the directory's own name, never the one that was typed.
+a bounded queue; the check of an unknown user takes as long as that of a known one; a check of a
+directory returns the directory's own name, never the one that was typed.
 
 Good answers of a directory are remembered for `REMEMBERED_SECONDS`, by an HMAC of user and password
 with a key of this process, so that neither is kept. Bad answers are not remembered. Checks of the
@@ -27,23 +27,13 @@ from penstock.node.security.check_threads import CheckThreads, CheckUnavailableE
 from penstock.security.sasl import password_file, scram_server
 from penstock.security.sasl.password_file import PasswordHash, parse_users
 from penstock.security.sasl_client import SCRAM_SHA_256, SCRAM_SHA_512
-from penstock.security.scram_credential import (
-    ITERATIONS_DEFAULT,
-    SALT_BYTES,
-    ScramCredential,
-)
+from penstock.security.scram_credential import ScramCredential
 from penstock.security.secret import Secret
 
 REMEMBERED_SECONDS: Final = 30.0
 REMEMBERED_MAX: Final = 10_000
 DIRECTORY_THREADS: Final = 4
 DIRECTORY_QUEUED_MAX: Final = 64
-
-_KEY_BYTES: Final = 64
-_NO_CREDENTIAL: Final = ScramCredential(
-    bytes(SALT_BYTES), bytes(_KEY_BYTES), bytes(_KEY_BYTES), ITERATIONS_DEFAULT
-)
-"""No password is known to fit."""
 
 
 class Directory(Protocol):
@@ -62,6 +52,10 @@ class FilePasswords:
         """Replace it when the file has changed."""
         self._threads = threads
 
+    def version(self, user: str) -> object:
+        """Return the stored hash of a user, which changes with the password."""
+        return self.users.get(user)
+
     async def verify(self, user: str, password: Secret) -> str | None:
         """Return the name of the principal; None for a wrong password."""
         stored = self.users.get(user)
@@ -79,17 +73,16 @@ class ScramPasswords:
         self._credential = credential
         self._threads = threads
 
+    def version(self, user: str) -> object:
+        """Return the credentials of a user, which change with the password."""
+        return self._credential(SCRAM_SHA_512, user), self._credential(SCRAM_SHA_256, user)
+
     async def verify(self, user: str, password: Secret) -> str | None:
         """Return the name of the principal; None for a wrong password."""
-        mechanism, stored = SCRAM_SHA_512, self._credential(SCRAM_SHA_512, user)
-        if stored is None:
-            weaker = self._credential(SCRAM_SHA_256, user)
-            if weaker is not None:
-                mechanism, stored = SCRAM_SHA_256, weaker
-        chosen = _NO_CREDENTIAL if stored is None else stored
-        matches = partial(scram_server.password_matches, mechanism, chosen, password)
-        is_right = await self._threads.run(matches)
-        return user if is_right and stored is not None else None
+        stronger = self._credential(SCRAM_SHA_512, user)
+        weaker = self._credential(SCRAM_SHA_256, user)
+        matches = partial(scram_server.user_password_matches, stronger, weaker, password)
+        return user if await self._threads.run(matches) else None
 
 
 class DirectoryPasswords:
@@ -108,6 +101,10 @@ class DirectoryPasswords:
         """The principal and the end of each good answer, oldest first."""
         self._asked: dict[bytes, asyncio.Future[str | None]] = {}
         """Questions that are not answered yet."""
+
+    def version(self, user: str) -> object:  # noqa: ARG002 (of the port)
+        """Return None: a directory does not report its changes."""
+        return None
 
     async def verify(self, user: str, password: Secret) -> str | None:
         """Return the name of the principal; None for a wrong password."""
@@ -173,8 +170,12 @@ def read_users_file(path: str) -> dict[str, PasswordHash]:
             f"security.users_file {path} cannot be read: {error.strerror}.",
             hint="Check the path and its permissions.",
         ) from error
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
         raise ConfigError(
-            f"security.users_file {path} is not UTF-8.", hint="Write the file with Penstock."
+            f"security.users_file {path} is not UTF-8: byte {error.start} is wrong.",
+            hint="Write its lines with `penstock user hash`.",
         ) from None
-    return parse_users(text)
+    try:
+        return parse_users(text)
+    except ConfigError as error:
+        raise ConfigError(f"security.users_file {path}: {error}", hint=error.hint) from error

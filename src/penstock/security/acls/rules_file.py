@@ -12,13 +12,15 @@
 `operation` has Kafka's names in upper or lower case. `resource` is a type and a name; a name that
 ends with `*` is a prefix, and `*` alone is each name. `host` is an address or `*`, the default.
 `allow` is true by default. `pattern`, which is needed only for a literal name that ends with `*`,
-is `literal` or `prefixed`, and the name is then used as it is.
+is `literal` or `prefixed`, and the name is then used as it is. `verbatim`, which `format_rules`
+writes where it is needed, is true for a rule whose principal and host are used as they are, even if
+no client can have them: a broker accepts such rules by the API, as Kafka does.
 
 Guarantees: a file is accepted whole or refused whole, with the position of the wrong rule and the
 remedy. A rule that could never apply is refused, because a DENY with a typing error protects
-nothing: unknown keys and names, a host that is not an address, a principal of another kind than
-User, the same rule twice. `format_rules` writes every rule, and `parse_rules` returns the same
-rules from its text unless one of them is a rule that could never apply.
+nothing: unknown keys and names, the same rule twice, and, unless it is `verbatim`, a host that is
+not an address and a principal of another kind than User. `format_rules` writes every rule that a
+broker can hold, and `parse_rules` returns the same rules from its text.
 
 It does NOT read files: the caller passes the bytes.
 """
@@ -56,7 +58,7 @@ RULES_MAX: Final = 10_000
 """As many as Kafka creates by one request; parsing them takes about 0.1 s."""
 
 _REQUIRED: Final = ("principal", "operation", "resource")
-_OPTIONAL: Final = ("host", "allow", "pattern")
+_OPTIONAL: Final = ("host", "allow", "pattern", "verbatim")
 _KEYS: Final = (*_REQUIRED, *_OPTIONAL)
 _FORM: Final = (
     'Write {"rules": [{"principal": "User:alice", "operation": "Read",'
@@ -65,14 +67,16 @@ _FORM: Final = (
 _PATTERNS: Final = {"literal": PatternType.LITERAL, "prefixed": PatternType.PREFIXED}
 
 
-def parse_rules(data: bytes) -> tuple[AclBinding, ...]:
+def parse_rules(
+    data: bytes, *, bytes_max: int = FILE_BYTES_MAX, rules_max: int = RULES_MAX
+) -> tuple[AclBinding, ...]:
     """Return the rules of a file in their order; raise `ConfigError` for the first problem."""
-    if len(data) > FILE_BYTES_MAX:
+    if len(data) > bytes_max:
         raise ConfigError(
-            f"the rules file has {len(data):,} bytes, at most {FILE_BYTES_MAX:,} are read.",
+            f"the rules file has {len(data):,} bytes, at most {bytes_max:,} are read.",
             hint="Use prefixes (Topic:orders-*) to have fewer rules, or create rules by the API.",
         )
-    entries = _entries(_document(data))
+    entries = _entries(_document(data), rules_max)
     seen: dict[AclBinding, int] = {}
     for number, entry in enumerate(entries):
         place = f"rules[{number}]"
@@ -134,7 +138,7 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ConfigError(f"the rules file has {text}, which is not JSON.", hint=_FORM)
 
 
-def _entries(document: object) -> list[object]:
+def _entries(document: object, rules_max: int) -> list[object]:
     if not isinstance(document, dict) or list(document) != ["rules"]:
         shown = f"the keys {sorted(document)}" if isinstance(document, dict) else "no object"
         raise ConfigError(
@@ -144,9 +148,9 @@ def _entries(document: object) -> list[object]:
     entries = document["rules"]
     if not isinstance(entries, list):
         raise ConfigError("'rules' must be a list.", hint=_FORM)
-    if len(entries) > RULES_MAX:
+    if len(entries) > rules_max:
         raise ConfigError(
-            f"the rules file has {len(entries):,} rules, at most {RULES_MAX:,} are read.",
+            f"the rules file has {len(entries):,} rules, at most {rules_max:,} are read.",
             hint="Use prefixes (Topic:orders-*) to have fewer rules, or create rules by the API.",
         )
     return entries
@@ -163,16 +167,17 @@ def _rule(entry: object, place: str) -> AclBinding:
     for key in _REQUIRED:
         if key not in entry:
             raise ConfigError(f"{place} has no key '{key}'.", hint=f"Add it. {_FORM}")
-    allow = entry.get("allow", True)
-    if not isinstance(allow, bool):
-        raise ConfigError(f"{place}.allow must be true or false.", hint="Write it without quotes.")
+    allow = _flag(entry, "allow", place, default=True)
+    is_verbatim = _flag(entry, "verbatim", place, default=False)
+    host = _text(entry, "host", place) if "host" in entry else WILDCARD
+    principal = _text(entry, "principal", place)
     resource_type, name, pattern_type = _resource(entry, place)
     rule = AclBinding(
         resource_type,
         name,
         pattern_type,
-        _principal(_text(entry, "principal", place), place),
-        _host(_text(entry, "host", place), place) if "host" in entry else WILDCARD,
+        _principal(principal, place, is_verbatim=is_verbatim),
+        host if is_verbatim else _host(host, place),
         _operation(_text(entry, "operation", place), place),
         Permission.ALLOW if allow else Permission.DENY,
     )
@@ -199,14 +204,26 @@ def _text(entry: dict[str, object], key: str, place: str) -> str:
     return value
 
 
-def _principal(text: str, place: str) -> str:
-    kind, _, name = text.partition(":")
-    if kind != USER or not name:
+def _flag(entry: dict[str, object], key: str, place: str, *, default: bool) -> bool:
+    value = entry.get(key, default)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{place}.{key} must be true or false.", hint="Write it without quotes.")
+    return value
+
+
+def _principal(text: str, place: str, *, is_verbatim: bool) -> str:
+    is_accepted = ":" in text if is_verbatim else _is_user(text)
+    if not is_accepted:
         raise ConfigError(
             f"{place}.principal {_cut(text)!r} is not a user.",
             hint=f"Write {USER}:alice, or {USER}:* for each one.",
         )
     return text
+
+
+def _is_user(text: str) -> bool:
+    kind, _, name = text.partition(":")
+    return kind == USER and bool(name)
 
 
 def _host(text: str, place: str) -> str:
@@ -268,6 +285,8 @@ def _entry(rule: AclBinding) -> dict[str, str | bool]:
         entry["pattern"] = "literal"
     entry["host"] = rule.host
     entry["allow"] = rule.permission == Permission.ALLOW
+    if not _is_user(rule.principal) or read_host(rule.host) != rule.host:
+        entry["verbatim"] = True
     return entry
 
 

@@ -194,7 +194,7 @@ class SaslExchange:
     def is_expired(self, now_seconds: float) -> bool:
         """Whether the session is over: every request but a renewal closes the connection."""
         expires_at = self.session_expires_at_seconds
-        return expires_at is not None and now_seconds > expires_at
+        return expires_at is not None and now_seconds >= expires_at
 
     def receive_request(self, request: SaslRequest, now_seconds: float) -> list[Action]:
         """Return the actions for the next request."""

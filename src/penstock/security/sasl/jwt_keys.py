@@ -103,7 +103,7 @@ def key_id_of(token: Secret) -> str:
 def parse_keys(document: bytes) -> JwtKeys:
     """Return the usable keys of a JSON Web Key Set; raise `ConfigError` if there is none."""
     if len(document) > KEY_SET_BYTES_MAX:
-        raise _bad_set(f"it has more than {KEY_SET_BYTES_MAX:,} bytes")
+        raise _bad_set(f"it has more than {KEY_SET_BYTES_MAX:,} bytes, the limit")
     try:
         found = json.loads(document)
     except (ValueError, RecursionError):
@@ -121,7 +121,7 @@ def parse_keys(document: bytes) -> JwtKeys:
         if isinstance(key_id, str) and 0 < len(key_id) <= KEY_ID_CHARACTERS_MAX and key is not None:
             keys.setdefault(key_id, key)
     if not keys:
-        raise _bad_set("it has no key with an id (kid) for signatures")
+        raise _bad_set(f"it has no key with an id (kid) for signatures among {len(listed)}")
     return JwtKeys(keys)
 
 
@@ -220,7 +220,7 @@ def _registry() -> Any:  # noqa: ANN401 - joserfc's class is imported at the fir
 def _bad_set(problem: str) -> ConfigError:
     return ConfigError(
         f"the key set of the identity provider cannot be used: {problem}.",
-        hint="Check the setting oidc.jwks.",
+        hint="Set oidc.jwks to the jwks_uri of the provider, or to a file with the answer of it.",
     )
 
 

@@ -37,6 +37,7 @@ _BLOCK_SIZE: Final = 8
 _PARALLEL: Final = 1
 _MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
 _PREFIX: Final = f"$scrypt$ln={_COST_LOG2},r={_BLOCK_SIZE},p={_PARALLEL}$"
+_WRITE: Final = "Write the line again with `penstock user hash`."
 _UNQUOTED: Final = "@+="
 """Beside letters, digits and `_.-~`, which `quote` never encodes."""
 
@@ -112,7 +113,7 @@ def _entries(text: str) -> Iterator[tuple[int, str, str]]:
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > FILE_BYTES_MAX:
         raise ConfigError(
-            f"the users file has {size:,} bytes, at most {FILE_BYTES_MAX:,} are allowed.",
+            f"it has {size:,} bytes or more, at most {FILE_BYTES_MAX:,} are allowed.",
             hint="Use SCRAM for this number of users.",
         )
     for number, line in enumerate(text.split("\n"), 1):
@@ -121,7 +122,7 @@ def _entries(text: str) -> Iterator[tuple[int, str, str]]:
             continue
         quoted, colon, value = stripped.partition(":")
         if not colon:
-            raise _bad(number, "missing ':' between user and hash", "Write the line again.")
+            raise _bad(number, "missing ':' between user and hash", _WRITE)
         yield number, _unquoted(number, quoted), value
 
 
@@ -144,12 +145,12 @@ def _parse_hash(number: int, name: str, value: str) -> PasswordHash:
         raise _bad(
             number,
             f"the hash of {name!r} does not begin with {_PREFIX}",
-            "Write the line with Penstock: other costs and plain passwords are not accepted.",
+            f"{_WRITE} Other costs and plain passwords are not accepted.",
         )
     salt_text, dollar, digest_text = value.removeprefix(_PREFIX).partition("$")
     salt, digest = _decoded(salt_text), _decoded(digest_text)
     if not dollar or len(salt) != SALT_BYTES or len(digest) != HASH_BYTES:
-        raise _bad(number, f"the hash of {name!r} is damaged", "Write the line again.")
+        raise _bad(number, f"the hash of {name!r} is damaged", _WRITE)
     return PasswordHash(salt, digest)
 
 
@@ -170,4 +171,4 @@ def _decoded(text: str) -> bytes:
 
 
 def _bad(number: int, problem: str, remedy: str) -> ConfigError:
-    return ConfigError(f"users file, line {number}: {problem}.", hint=remedy)
+    return ConfigError(f"line {number}: {problem}.", hint=remedy)

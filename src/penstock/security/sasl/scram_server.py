@@ -29,9 +29,10 @@ from typing import Final, NoReturn
 
 from penstock.security.sasl.plain_server import OTHER_IDENTITY
 from penstock.security.sasl.refused_login import RefusedLoginError
-from penstock.security.sasl_client import HASHES
+from penstock.security.sasl_client import HASHES, SCRAM_SHA_256, SCRAM_SHA_512
 from penstock.security.scram_credential import (
     ITERATIONS_DEFAULT,
+    ITERATIONS_MAX,
     SALT_BYTES,
     ScramCredential,
     credential_of,
@@ -48,6 +49,8 @@ _PRINTABLE: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
 _EXTENSION: Final = re.compile(r"([A-Za-z]+)=([\x01-\x2b\x2d-\x7f]+)")
 _NO_BINDING: Final = ("n", "y")
 """The client does not support channel binding, or believes that the server does not."""
+_NO_CREDENTIAL: Final = ScramCredential(bytes(SALT_BYTES), b"", b"", ITERATIONS_MAX)
+"""No password fits."""
 _FIRST_FIELDS: Final = 2
 _FINAL_FIELDS_MIN: Final = 3
 
@@ -157,6 +160,29 @@ def password_matches(mechanism: str, credential: ScramCredential, password: Secr
     salted = salted_password(mechanism, password, credential.salt, credential.iterations)
     found = credential_of(mechanism, salted, credential.salt, credential.iterations)
     return hmac.compare_digest(found.stored_key, credential.stored_key)
+
+
+def user_password_matches(
+    stronger: ScramCredential | None, weaker: ScramCredential | None, password: Secret
+) -> bool:
+    """Whether this is the password of a user: by its SHA-512 credential, or else its SHA-256 one.
+
+    The work is the same for every name: both hashes with the most iterations. The time of a login
+    shows neither whether the user exists nor how its password is stored. Use a thread.
+    """
+    is_strong = _matches_in_equal_time(SCRAM_SHA_512, stronger, password)
+    is_weak = _matches_in_equal_time(SCRAM_SHA_256, weaker, password)
+    return is_strong or (stronger is None and is_weak)
+
+
+def _matches_in_equal_time(
+    mechanism: str, credential: ScramCredential | None, password: Secret
+) -> bool:
+    chosen = _NO_CREDENTIAL if credential is None else credential
+    matches = password_matches(mechanism, chosen, password)
+    if chosen.iterations < ITERATIONS_MAX:
+        salted_password(mechanism, password, chosen.salt, ITERATIONS_MAX - chosen.iterations)
+    return matches and credential is not None
 
 
 def _false_credential(mechanism: str, user: str, key: Secret, iterations: int) -> ScramCredential:
