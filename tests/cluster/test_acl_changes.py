@@ -48,7 +48,7 @@ from penstock.security.acls.values import (
     ResourceType,
 )
 from penstock.testing.memory_store import Fault, MemoryMetadataStore
-from tests.cluster.test_service import loaded, run, settled
+from tests.cluster.test_service import BROKER, loaded, run, settled
 
 KEYS = Keys()
 ALL = AclFilter()
@@ -356,6 +356,8 @@ def test_a_removal_is_in_force_before_its_keys_are_deleted(refused_at: int) -> N
         async with asyncio.TaskGroup() as tasks:
             service = MetadataService(store)
             await service.start(tasks)
+            assert rules_of(service) == {wanted[0]}
+            await service.register_broker(BROKER, tasks)
             assert rules_of(service) == {wanted[0]}
             assert len((await store.read_prefix(f"{KEYS.root}acl")).values) == 1
             await service.stop()

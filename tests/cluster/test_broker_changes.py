@@ -9,12 +9,13 @@ from penstock.cluster.broker_changes import (
     broker_settings_writes,
     decide_broker_settings,
 )
-from penstock.cluster.changes import BrokerSettingsChanged, apply, interpret
+from penstock.cluster.changes import BrokerSettingsChanged, apply
 from penstock.cluster.configs.described_configs import BrokerLayers
 from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.differences import difference
 from penstock.cluster.image import BrokerSettingsImage, MetadataImage, TopicImage
 from penstock.cluster.keys import ALL_BROKERS, Keys
+from penstock.cluster.link.interpretation import interpret
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.stores.port import Delete, Event, KeyValue, Put
 from penstock.core.errors import InvalidRequestError, InvalidTopicConfigError, PenstockError

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.changes import apply, interpret
+from penstock.cluster.changes import apply
 from penstock.cluster.controller import (
     GuardedWrites,
     NewTopic,
@@ -21,6 +21,7 @@ from penstock.cluster.controller import (
 )
 from penstock.cluster.image import BrokerImage, Endpoint, MetadataImage, TopicImage
 from penstock.cluster.keys import Keys
+from penstock.cluster.link.interpretation import interpret
 from penstock.cluster.stores.port import Compare, DeletePrefix, Event, KeyValue, Put
 from penstock.cluster.topic_rules import TopicRules, check_topic_name
 from penstock.core.errors import (

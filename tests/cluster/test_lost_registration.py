@@ -12,7 +12,7 @@ import pytest
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import BrokerImage, Endpoint, TopicImage
 from penstock.cluster.keys import Keys
-from penstock.cluster.membership import Membership
+from penstock.cluster.link.membership import Membership
 from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import StoreError
@@ -66,7 +66,7 @@ def after_a_pause(body: Callable[[Scene], Awaitable[None]], *, is_noticed: bool 
             assert isinstance(await scene.create("older"), TopicImage)
             clock.seconds += BROKER_SESSION_SECONDS + 1
             if is_noticed:
-                await service._followed.wait_revision((await store.read("/")).revision)
+                await service._link.followed.wait_revision((await store.read("/")).revision)
                 assert not service.image.brokers
             await body(scene)
             assert scene.epoch > before
@@ -112,7 +112,7 @@ def test_producer_ids_are_given_after_a_pause(is_noticed: bool) -> None:
 
 def test_a_request_and_the_keeper_register_once_between_them() -> None:
     async def body(scene: Scene) -> None:
-        membership = scene.service._membership
+        membership = scene.service._link._membership
         assert membership is not None
         outcome, epoch = await asyncio.gather(scene.create("newer"), membership.ensure())
         assert isinstance(outcome, TopicImage)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.image import BrokerImage, Endpoint
 from penstock.cluster.keys import Keys
-from penstock.cluster.membership import Membership
+from penstock.cluster.link.membership import Membership
 from penstock.cluster.stores.port import Snapshot
 from penstock.core.errors import StoreError
 from penstock.core.limits import BROKER_KEEP_ALIVE_SECONDS, BROKER_SESSION_SECONDS

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster import scram_changes
-from penstock.cluster.access.security_service import change_scram
+from penstock.cluster.access.security_service import change_scram, create_first_user
 from penstock.cluster.access_draft import ScramChanged
 from penstock.cluster.changes import apply
 from penstock.cluster.differences import difference
@@ -256,5 +256,38 @@ def test_nothing_is_written_for_refused_changes() -> None:
         await change_scram(service, [delete("nobody")], now_ms=5)
         await settled(service, store)
         assert service.image.revision == revision
+
+    run(body)
+
+
+FIRST = (upsert(), upsert(mechanism=SCRAM_SHA_512, credential=OTHER))
+
+
+@pytest.mark.parametrize("fault", [Fault.NONE, Fault.LOST, Fault.ANSWER_LOST, Fault.LATE])
+def test_the_first_user_is_created_whole_in_one_transaction(fault: Fault) -> None:
+    async def body(service: MetadataService, store: MemoryMetadataStore) -> None:
+        store.faults.append(fault)
+        assert await create_first_user(service, FIRST, now_ms=5)
+        stored = service.image.scram
+        assert set(stored) == {(SCRAM_SHA_256, "alice"), (SCRAM_SHA_512, "alice")}
+        assert len({one.revision for one in stored.values()}) == 1
+
+    run(body)
+
+
+def test_a_cluster_with_a_user_gets_no_first_one() -> None:
+    async def body(service: MetadataService, _store: MemoryMetadataStore) -> None:
+        await change_scram(service, [upsert("bob")], now_ms=5)
+        assert not await create_first_user(service, FIRST, now_ms=6)
+        assert set(service.image.scram) == {(SCRAM_SHA_256, "bob")}
+
+    run(body)
+
+
+def test_a_first_user_that_is_refused_is_not_created_in_part() -> None:
+    async def body(service: MetadataService, _store: MemoryMetadataStore) -> None:
+        with pytest.raises(UnacceptableCredentialError):
+            await create_first_user(service, (FIRST[0], upsert(iterations=1)), now_ms=5)
+        assert not service.image.scram
 
     run(body)

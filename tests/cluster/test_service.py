@@ -14,7 +14,6 @@ from penstock.cluster.changes import (
     TopicPublished,
     TopicRemoved,
     apply,
-    interpret,
 )
 from penstock.cluster.configs.group_configs import HEARTBEAT_INTERVAL, group_rules
 from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
@@ -23,6 +22,7 @@ from penstock.cluster.differences import difference
 from penstock.cluster.ids import draw_id, id_text
 from penstock.cluster.image import BrokerImage, Endpoint, MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.keys import Keys
+from penstock.cluster.link.interpretation import interpret
 from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.port import Delete, Event, MetadataStore, Put
 from penstock.cluster.topic_changes import MorePartitions
@@ -69,7 +69,7 @@ async def loaded(store: MetadataStore) -> MetadataImage:
 
 async def settled(service: MetadataService, store: MetadataStore) -> None:
     """Wait until the service has seen everything."""
-    await service._followed.wait_revision((await store.read("/")).revision)
+    await service._link.followed.wait_revision((await store.read("/")).revision)
 
 
 def test_a_cluster_is_founded_once() -> None:
@@ -268,7 +268,8 @@ def test_what_a_crash_left_unpublished_is_swept() -> None:
     store = MemoryMetadataStore()
 
     async def crashes(service: MetadataService, used: MemoryMetadataStore) -> None:
-        used.faults.extend([Fault.NONE, Fault.REFUSED])
+        # The key of the creation, the first partitions; the publication and the release fail.
+        used.faults.extend([Fault.NONE, Fault.NONE, Fault.REFUSED, Fault.REFUSED])
         (error,) = await service.create_topics([NewTopic(name="big", partition_count=150)])
         assert isinstance(error, StoreError)
         await settled(service, used)
@@ -284,6 +285,8 @@ def test_what_a_crash_left_unpublished_is_swept() -> None:
         async with asyncio.TaskGroup() as tasks:
             again = MetadataService(store)
             await again.start(tasks)
+            assert again.image.unpublished
+            await again.register_broker(BROKER, tasks)
             assert not again.image.unpublished
             await again.stop()
 

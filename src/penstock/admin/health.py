@@ -63,6 +63,8 @@ class Facts:
     """Why the present settings file is not in force."""
     security_problems: tuple[str, ...] = ()
     """Why changed certificates or access rules are not in force."""
+    metadata_problems: tuple[str, ...] = ()
+    """Why the newest metadata is not in force: for instance, a value has a newer version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +271,13 @@ def _parts(facts: Facts) -> Iterator[Reason]:
             f"{facts.settings_refusal}",
             "Correct the file; the broker reads it again by itself. `penstock config check` lists "
             "all its errors.",
+        )
+    for problem in facts.metadata_problems:
+        yield Reason(
+            "metadata",
+            Level.CRITICAL,
+            f"The newest metadata is not in force, the last known is: {problem}",
+            "Install the newer Penstock that wrote the value, or repair the metadata store.",
         )
     for problem in facts.security_problems:
         yield Reason(

@@ -24,7 +24,6 @@ from penstock.cluster import values
 from penstock.cluster.configs.topic_configs import check_override, check_together
 from penstock.cluster.image import (
     NO_SETTINGS,
-    BrokerImage,
     MetadataImage,
     PartitionImage,
     TopicImage,
@@ -41,7 +40,6 @@ from penstock.cluster.topic_rules import (
     partition_count,
 )
 from penstock.core.errors import (
-    DuplicateBrokerError,
     InvalidRequestError,
     InvalidTopicNameError,
     PenstockError,
@@ -62,6 +60,8 @@ PARTITIONS_PER_TRANSACTION = 100
 """Partition states in one write: leaves space for the publishing key, settings and guards."""
 
 FIRST_LEADER_EPOCH = 0
+
+MIN_ISR = "min.insync.replicas"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,12 +189,25 @@ def _new_topic(
     check_together({**defaults, **settings})
     assigned = _replicas(image, topic, rules)
     # Partitions with the same replicas share an image: a topic may have ten thousand of them.
-    first = {
-        replicas: PartitionImage(replicas, replicas[0], FIRST_LEADER_EPOCH, replicas, 0)
-        for replicas in set(assigned)
-    }
+    min_isr = int({**defaults, **settings}.get(MIN_ISR, "1"))
+    first = {replicas: new_partition(image, replicas, min_isr) for replicas in set(assigned)}
     partitions = tuple([first[replicas] for replicas in assigned])
     return TopicImage(topic.name, topic_id, partitions, settings or NO_SETTINGS, 0)
+
+
+def new_partition(image: MetadataImage, replicas: tuple[int, ...], min_isr: int) -> PartitionImage:
+    """Return the first state of a partition: all replicas are in sync, because they are empty."""
+    epochs = tuple([image.brokers[broker_id].epoch for broker_id in replicas])
+    return PartitionImage(
+        replicas,
+        replicas[0],
+        FIRST_LEADER_EPOCH,
+        replicas,
+        0,
+        broker_epoch=epochs[0],
+        isr_epochs=epochs,
+        min_isr=min_isr,
+    )
 
 
 def _replicas(
@@ -236,13 +249,23 @@ def _states(keys: Keys, topic: TopicImage, start: int) -> list[Operation]:
     ]
 
 
+def is_large(partition_count: int) -> bool:
+    """Return whether this number of new partitions needs several transactions."""
+    return partition_count > PARTITIONS_PER_TRANSACTION
+
+
 def creation_writes(
-    keys: Keys, creations: Iterable[TopicCreation], guards: tuple[Compare, ...]
+    keys: Keys,
+    creations: Iterable[TopicCreation],
+    guards: tuple[Compare, ...],
+    *,
+    is_held: bool = False,
 ) -> Iterator[GuardedWrites]:
     """Yield the transactions that create these topics, in order.
 
     Small topics share transactions. The partitions of a large topic are written first, and its last
-    transaction publishes it; until then it is not served.
+    transaction publishes it; until then it is not served. `is_held`: the caller holds the key
+    `creating/<topic id>`, so that no other broker deletes them; the publication deletes the key.
     """
     compares: list[Compare] = list(guards)
     operations: list[Operation] = []
@@ -254,14 +277,24 @@ def creation_writes(
             start += PARTITIONS_PER_TRANSACTION
         states = _states(keys, topic, start)
         publication = [*states, *_publication(keys, topic)]
-        full = len(operations) + len(publication) > STORE_OPERATIONS_MAX
-        if full or len(compares) == STORE_COMPARES_MAX:
+        if is_held:
+            publication.append(Delete(keys.creating(topic.id)))
+        absent = _absent(keys, topic)
+        is_full = len(operations) + len(publication) > STORE_OPERATIONS_MAX
+        if is_full or len(compares) + len(absent) > STORE_COMPARES_MAX:
             yield GuardedWrites(tuple(compares), tuple(operations))
             compares, operations = list(guards), []
-        compares.append(Compare.absent(keys.topic(topic.name)))
+        compares.extend(absent)
         operations.extend(publication)
     if operations:
         yield GuardedWrites(tuple(compares), tuple(operations))
+
+
+def _absent(keys: Keys, topic: TopicImage) -> tuple[Compare, ...]:
+    """Return the compares of a new name: neither it nor a similar one is in use."""
+    similar = similar_name(topic.name)
+    names = () if similar is None else (Compare.absent(keys.name(similar)),)
+    return (Compare.absent(keys.topic(topic.name)), *names)
 
 
 def _publication(keys: Keys, topic: TopicImage) -> Iterator[Operation]:
@@ -269,6 +302,9 @@ def _publication(keys: Keys, topic: TopicImage) -> Iterator[Operation]:
     yield Put(keys.topic(topic.name), values.write_topic(value))
     if topic.settings:
         yield Put(keys.topic_settings(topic.name), values.write_settings(topic.settings))
+    similar = similar_name(topic.name)
+    if similar is not None:
+        yield Put(keys.name(similar), values.write_name(topic.name))
 
 
 def decide_deletions(
@@ -302,7 +338,9 @@ def deletion_writes(
     compares: list[Compare] = list(guards)
     operations: list[Operation] = []
     for topic in topics:
-        if len(operations) + 3 > STORE_OPERATIONS_MAX:
+        similar = similar_name(topic.name)
+        names = () if similar is None else (Delete(keys.name(similar)),)
+        if len(operations) + len(names) + 3 > STORE_OPERATIONS_MAX:
             yield GuardedWrites(tuple(compares), tuple(operations))
             compares, operations = list(guards), []
         compares.append(Compare.unchanged(keys.topic(topic.name), topic.revision))
@@ -310,23 +348,10 @@ def deletion_writes(
             Delete(keys.topic(topic.name)),
             Delete(keys.topic_settings(topic.name)),
             DeletePrefix(keys.partitions(topic.id)),
+            *names,
         )
     if operations:
         yield GuardedWrites(tuple(compares), tuple(operations))
-
-
-def sweep_writes(
-    keys: Keys, image: MetadataImage, guards: tuple[Compare, ...]
-) -> Iterator[GuardedWrites]:
-    """Yield the transactions that delete unpublished partitions, alone or with a topic."""
-    operations: list[Operation] = []
-    for topic_id, partitions in image.unpublished.items():
-        if topic_id in image.topic_names:
-            operations += (Delete(keys.partition(topic_id, index)) for index in partitions)
-        else:
-            operations.append(DeletePrefix(keys.partitions(topic_id)))
-    for start in range(0, len(operations), STORE_OPERATIONS_MAX):
-        yield GuardedWrites(guards, tuple(operations[start : start + STORE_OPERATIONS_MAX]))
 
 
 def decide_producer_ids(
@@ -342,22 +367,6 @@ def decide_producer_ids(
     compare = Compare.unchanged(key, image.producer_ids_revision)
     write = Put(key, values.write_next_producer_id(block.stop))
     return block, GuardedWrites((*guards, compare), (write,))
-
-
-def check_takeover(broker: BrokerImage, registered: BrokerImage) -> None:
-    """Raise an error if the registration belongs to another data directory."""
-    if registered.directory_id != broker.directory_id:
-        raise DuplicateBrokerError(
-            f"broker id {broker.id} is in use by {registered.endpoints[0]}; "
-            "give this broker another id, or stop the other one"
-        )
-
-
-def decide_registration(keys: Keys, broker: BrokerImage, session: int) -> GuardedWrites:
-    """Return the write that registers a broker; the revision of the write is the broker's epoch."""
-    key = keys.broker(broker.id)
-    write = Put(key, values.write_broker(broker), session)
-    return GuardedWrites((Compare.absent(key),), (write,))
 
 
 def decide_founding(keys: Keys, cluster_id: str) -> GuardedWrites:

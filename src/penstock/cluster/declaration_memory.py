@@ -7,10 +7,13 @@ created topic is noted only afterwards, because it has no id before. After a cra
 settings count as set by a client until they are declared again. It decides nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from penstock.cluster import values
+from penstock.cluster.controller import GuardedWrites
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
+from penstock.cluster.service import ChangeBase, Decision, MetadataService
 from penstock.cluster.stores.port import Delete, MetadataStore, Operation, Put
 from penstock.cluster.values import SetByFile
 from penstock.core.limits import STORE_OPERATIONS_MAX
@@ -19,9 +22,17 @@ from penstock.core.limits import STORE_OPERATIONS_MAX
 class DeclarationMemory:
     """The settings of each topic that the settings file has set."""
 
-    def __init__(self, store: MetadataStore, root: str = DEFAULT_ROOT) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        root: str = DEFAULT_ROOT,
+        *,
+        metadata: MetadataService | None = None,
+    ) -> None:
+        """`metadata` writes for a registered broker: only while its registration is valid."""
         self._store = store
         self._keys = Keys(root)
+        self._metadata = metadata
 
     async def recall(self) -> dict[str, SetByFile]:
         """Return all notes, by topic name."""
@@ -40,5 +51,18 @@ class DeclarationMemory:
             operations.append(
                 Delete(key) if given is None else Put(key, values.write_declared(given))
             )
-        for start in range(0, len(operations), STORE_OPERATIONS_MAX):
-            await self._store.transact((), operations[start : start + STORE_OPERATIONS_MAX])
+        if self._metadata is not None:
+            await self._metadata.carry_out("note declared topics", partial(_decide, operations))
+            return
+        for few in _portions(operations):
+            await self._store.transact((), few)
+
+
+async def _decide(operations: Sequence[Operation], base: ChangeBase) -> Decision[None]:
+    writes = [GuardedWrites(base.guards, few) for few in _portions(operations)]
+    return Decision(writes, lambda: None)
+
+
+def _portions(operations: Sequence[Operation]) -> Iterator[tuple[Operation, ...]]:
+    for start in range(0, len(operations), STORE_OPERATIONS_MAX):
+        yield tuple(operations[start : start + STORE_OPERATIONS_MAX])

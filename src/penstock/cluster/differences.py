@@ -18,7 +18,10 @@ from penstock.cluster.changes import (
     BrokerSettingsChanged,
     Change,
     ClusterNamed,
+    ControllerChanged,
+    CreationNoted,
     GroupSettingsChanged,
+    NodeChanged,
     PartitionsChanged,
     ProducerIdsTaken,
     QuotasChanged,
@@ -57,15 +60,28 @@ def difference(before: MetadataImage, after: MetadataImage) -> tuple[Change, ...
     changes.extend(_quota_differences(before.quotas, after.quotas))
     changes.extend(_access_differences(before, after))
     changes.extend(_scram_differences(before.scram, after.scram))
-    changes.extend(map(BrokerRemoved, before.brokers.keys() - after.brokers.keys()))
-    for broker_id, broker in after.brokers.items():
-        if before.brokers.get(broker_id) != broker:
-            changes.append(BrokerRegistered(broker))
+    changes.extend(_member_differences(before, after))
     if before.producer_ids_revision != after.producer_ids_revision:
         changes.append(ProducerIdsTaken(after.next_producer_id, after.producer_ids_revision))
     if before.cluster_id != after.cluster_id:
         changes.append(ClusterNamed(after.cluster_id))
     return tuple(changes)
+
+
+def _member_differences(before: MetadataImage, after: MetadataImage) -> Iterable[Change]:
+    """Yield the changes of brokers and of their work."""
+    yield from map(BrokerRemoved, before.brokers.keys() - after.brokers.keys())
+    for broker_id, broker in after.brokers.items():
+        if before.brokers.get(broker_id) != broker:
+            yield BrokerRegistered(broker)
+    for broker_id in before.nodes.keys() | after.nodes.keys():
+        if before.nodes.get(broker_id) != after.nodes.get(broker_id):
+            yield NodeChanged(broker_id, after.nodes.get(broker_id))
+    for topic_id in before.creating.keys() | after.creating.keys():
+        if before.creating.get(topic_id) != after.creating.get(topic_id):
+            yield CreationNoted(topic_id, after.creating.get(topic_id))
+    if before.controller != after.controller:
+        yield ControllerChanged(after.controller)
 
 
 def _topic_difference(before: TopicImage | None, after: TopicImage) -> Iterable[Change]:

@@ -13,8 +13,9 @@ exist. Images change only by `changes.apply`, live and on load.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.cluster.persistent_map import PersistentMap
@@ -27,9 +28,27 @@ NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 """The settings of a topic or a group that overrides nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionImage:
-    """The replicas and the leader of one partition."""
+class Replica(NamedTuple):
+    """A replica in a list of replicas that have everything, and since which registration."""
+
+    broker_id: int
+    epoch: int
+    """Broker epoch at which it was noted; 0 is never valid, the replica is only named."""
+
+
+class WriteMark(NamedTuple):
+    """The writer of a partition's state: after a lost answer it recognises its own write."""
+
+    broker_id: int
+    epoch: int
+    nonce: int
+
+
+class PartitionImage(NamedTuple):
+    """The replicas and the leader of one partition.
+
+    It is a tuple, because a load creates one for each partition of the cluster.
+    """
 
     replicas: tuple[int, ...]
     """Broker ids, the preferred leader first."""
@@ -37,9 +56,31 @@ class PartitionImage:
     """Broker id of the leader, -1 for none."""
     leader_epoch: int
     isr: tuple[int, ...]
-    """Replicas that are in sync; the leader is one of them."""
+    """Replicas that are in sync; the leader is one of them. Without a leader, the last ones."""
     partition_epoch: int
     """Revision of the store at which this state was written; the next writer compares with it."""
+    broker_epoch: int = 0
+    """Broker epoch of the leader: after a restart the same broker does not lead any more."""
+    isr_epochs: tuple[int, ...] = ()
+    """Broker epochs of the replicas of `isr`, in its order; empty if none is known."""
+    elr: tuple[Replica, ...] = ()
+    """Eligible leader replicas: they left the in-sync replicas below `min_isr`, while nothing more
+    could be acknowledged."""
+    min_isr: int = 1
+    """The number of in-sync replicas without which nothing is acknowledged."""
+    adding: tuple[int, ...] = ()
+    """Replicas that a reassignment adds; also in `replicas`."""
+    removing: tuple[int, ...] = ()
+    """Replicas that a reassignment removes; still in `replicas`."""
+    is_recovering: bool = False
+    """Whether the leader was elected although it may lack acknowledged records."""
+    written_by: WriteMark | None = None
+
+    @property
+    def in_sync(self) -> tuple[Replica, ...]:
+        """The in-sync replicas with their broker epochs."""
+        epochs = self.isr_epochs or (0,) * len(self.isr)
+        return tuple(map(Replica, self.isr, epochs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +152,25 @@ class Endpoint:
         return f"{self.host}:{self.port}"
 
 
+class BrokerState(StrEnum):
+    """The readiness of a registered broker."""
+
+    STARTING = "starting"
+    """It follows partitions and does not lead yet."""
+    RUNNING = "running"
+    DRAINING = "draining"
+    """It is about to stop: it leads only if no other broker can."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeImage:
+    """A broker's disk, registered or not."""
+
+    directory_id: str
+    revision: int
+    """Since this revision of the store, the disk has kept everything that the broker reported."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
     """A broker that is registered now."""
@@ -124,10 +184,33 @@ class BrokerImage:
     """
     epoch: int
     """Revision of the store at which it registered; a restart gets a higher one."""
+    state: BrokerState = BrokerState.RUNNING
+    revision: int = 0
+    """Revision of the store at which the registration was last written."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return the address of this listener; None if the broker does not have it."""
         return next((one for one in self.endpoints if one.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerImage:
+    """The broker that controls the cluster now."""
+
+    broker_id: int
+    broker_epoch: int
+    """The registration that it controls with; a broker that registers again has lost the role."""
+    revision: int
+    """Revision of the store at which it got the role: each write of a controller compares it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreationImage:
+    """A broker that writes many partitions of a topic in several transactions."""
+
+    broker_id: int
+    revision: int
+    """Revision of the store at which it began: each of the transactions compares it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +229,8 @@ class MetadataImage:
     only there, because their Kafka metric names would be equal."""
     brokers: Mapping[int, BrokerImage] = field(default_factory=lambda: MappingProxyType({}))
     """By broker id."""
+    nodes: Mapping[int, NodeImage] = field(default_factory=lambda: MappingProxyType({}))
+    """By broker id, for every broker that has ever registered."""
     groups: PersistentMap[str, GroupImage] = field(default_factory=PersistentMap)
     """The groups that have their own settings, by name."""
     broker_settings: Mapping[str, BrokerSettingsImage] = field(
@@ -170,6 +255,10 @@ class MetadataImage:
         default_factory=lambda: MappingProxyType({})
     )
     """Partitions written before their topic is published. They are not served."""
+    creating: Mapping[UUID, CreationImage] = field(default_factory=lambda: MappingProxyType({}))
+    """Topics, by id, whose partitions are being written. They must not be swept."""
+    controller: ControllerImage | None = None
+    """None while no broker controls the cluster."""
     next_producer_id: int = 0
     producer_ids_revision: int = 0
     """Revision at which `next_producer_id` was written, 0 for never."""

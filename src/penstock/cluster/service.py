@@ -1,8 +1,8 @@
 """`MetadataService`: follows the store, publishes each new image, and carries out decisions.
 
-A change request is decided on the newest image and written with compares. When a compare fails, or
-a response is lost, everything is loaded again and the request is decided again; a topic that this
-very request created is recognised by its id. When a call returns, `image` shows its effect: a
+A change request is decided on the newest image and written with compares (`link.broker_link`). When
+a compare fails, or a response is lost, the request is decided again on a newer image; a topic that
+this very request created is recognised by its id. When a call returns, `image` shows its effect: a
 caller reads its own writes. One service carries out one change after the other, so on one host
 compares fail only when another process writes to the store.
 
@@ -12,12 +12,12 @@ id with a data directory: the node does, before it serves.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID, uuid4
 
 from penstock.cluster import (
-    acl_changes,
     broker_changes,
     controller,
     group_changes,
@@ -33,12 +33,20 @@ from penstock.cluster.controller import (
     TopicCreation,
     TopicDefaults,
     creation_decisions,
+    is_large,
 )
-from penstock.cluster.followed_image import FollowedImage, Subscriber
 from penstock.cluster.ids import draw_id, id_text
-from penstock.cluster.image import NO_SETTINGS, BrokerImage, MetadataImage, TopicImage
+from penstock.cluster.image import (
+    NO_SETTINGS,
+    BrokerImage,
+    BrokerState,
+    MetadataImage,
+    TopicImage,
+)
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
-from penstock.cluster.membership import Membership
+from penstock.cluster.link.broker_link import BrokerLink
+from penstock.cluster.link.controller_role import ControllerRole
+from penstock.cluster.link.followed_image import Subscriber
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.stores.port import Compare, MetadataStore
 from penstock.cluster.topic_changes import MorePartitions
@@ -85,15 +93,18 @@ class MetadataService:
         self._rules = rules or TopicRules()
         self._defaults = defaults
         self._random_id = random_id
-        self._followed = FollowedImage(store, self._keys)
-        self._one_change = asyncio.Lock()
+        self._link = BrokerLink(store, self._keys)
         self._tasks: list[asyncio.Task[None]] = []
-        self._membership: Membership | None = None
 
     @property
     def image(self) -> MetadataImage:
         """The newest image; immutable, so it may be kept."""
-        return self._followed.newest
+        return self._link.image
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why the image is not the newest state of the store; operators must act on them."""
+        return self._link.followed.problems
 
     @property
     def topic_defaults(self) -> Mapping[str, str]:
@@ -106,7 +117,7 @@ class MetadataService:
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call `subscriber` for each new image; the returned function unsubscribes."""
-        return self._followed.subscribe(subscriber)
+        return self._link.followed.subscribe(subscriber)
 
     async def start(self, tasks: asyncio.TaskGroup, *, cluster_id: str | None = None) -> bool:
         """Load the metadata, creating the cluster if there is none, and follow it in `tasks`.
@@ -115,17 +126,10 @@ class MetadataService:
         carried out: a crash between the two must not leave logs without a topic.
         """
         assert not self._tasks, "a service is started once"
-        await self._followed.reload()
+        await self._link.followed.reload()
         if not self.image.cluster_id:
             await self._found(cluster_id or id_text(draw_id(self._random_id)))
-        self._tasks.append(tasks.create_task(self._followed.follow(), name="metadata-follow"))
-        # Partitions of a large creation that a crash or a failure interrupted. Only here: while
-        # this process runs, a write whose response was lost may still arrive and publish the topic.
-        if self.image.unpublished:
-            await self._write(controller.sweep_writes(self._keys, self.image, self._guards()))
-        # Keys of deleted access rules, likewise.
-        if self.image.acl_removals:
-            await self._write(acl_changes.sweep_writes(self._keys, self.image, self._guards()))
+        self._tasks.append(tasks.create_task(self._link.followed.follow(), name="metadata-follow"))
         return not (await self._store.read(self._keys.adopted())).values
 
     async def adopt_topics(
@@ -141,7 +145,7 @@ class MetadataService:
         def decide() -> Decision[None]:
             missing = [t for t in topics if t.name not in self.image.topics]
             creations = controller.creation_writes(
-                self._keys, map(TopicCreation, missing), self._guards()
+                self._keys, map(TopicCreation, missing), self._link.guards()
             )
             adopted = controller.decide_adopted(self._keys, self.image, next_producer_id)
             return Decision([*creations, adopted], lambda: None)
@@ -155,24 +159,31 @@ class MetadataService:
         if self._tasks:
             await asyncio.wait(self._tasks)
         self._tasks.clear()
-        self._followed.cancel_waits()
-        if self._membership is not None:
-            await self._membership.leave()
-            self._membership = None
+        await self._link.leave()
 
-    async def register_broker(self, broker: BrokerImage, tasks: asyncio.TaskGroup) -> int:
+    async def register_broker(
+        self, broker: BrokerImage, tasks: asyncio.TaskGroup, *, may_have_lost: bool = False
+    ) -> int:
         """Register this broker, keep its session in `tasks`, and return its epoch.
 
-        The epoch in `broker` is ignored: it is created here. Raises `DuplicateBrokerError` when
-        another data directory uses the id.
+        The epoch in `broker` is ignored: it is created here. `may_have_lost`: after an unclean stop
+        in a flush mode that syncs later, records that the broker reported as durable may be gone.
+        Raises `DuplicateBrokerError` when another data directory uses the id.
         """
-        assert self._membership is None, "a broker registers once"
-        membership = Membership(self._store, self._keys, broker)
-        epoch = await membership.join()
-        self._membership = membership
-        await self._followed.wait_revision(epoch)
+        membership = await self._link.register(broker, may_have_lost=may_have_lost)
+        role = ControllerRole(self._link)
+        await role.begin()
         self._tasks.append(tasks.create_task(membership.keep(), name="broker-session"))
-        return epoch
+        self._tasks.append(tasks.create_task(role.run(), name="controller-role"))
+        return membership.epoch
+
+    async def change_state(self, state: BrokerState) -> None:
+        """Change the state of this broker, for instance to draining."""
+        async with self._link.changing():
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                if await self._link.change_state(state):
+                    return
+        raise StoreError("the metadata changed under every attempt to change the broker's state")
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
@@ -187,20 +198,35 @@ class MetadataService:
             known, defaults = self.image, self.topic_defaults
             return await unhurried(creation_decisions(known, topics, ids, self._rules, defaults))
 
-        async with self._changing():
+        async with self._link.changing():
             failure: StoreError | None = None
             for _ in range(METADATA_ATTEMPTS_MAX):
                 decisions = await decide()
                 creations = [made for made in decisions if isinstance(made, TopicCreation)]
                 if not creations or validate_only or failure is not None:
                     break
-                failure = await self._attempt(
-                    controller.creation_writes(self._keys, creations, self._guards())
-                )
+                failure = await self._create(creations)
             else:
                 failure = StoreError("the metadata changed under every attempt to create topics")
                 decisions = await decide()
         return [controller.outcome(decision, failure) for decision in decisions]
+
+    async def _create(self, creations: Sequence[TopicCreation]) -> StoreError | None:
+        """Write these topics; return the error if the store fails permanently."""
+        small, large = list[TopicCreation](), list[TopicCreation]()
+        for one in creations:
+            (large if is_large(len(one.topic.partitions)) else small).append(one)
+        try:
+            writes = controller.creation_writes(self._keys, small, self._link.guards())
+            if not await self._link.write(writes):
+                return None
+            for one in large:
+                held = partial(controller.creation_writes, self._keys, (one,), is_held=True)
+                if not await self._link.write_held(one.topic.id, held):
+                    return None
+        except StoreError as error:
+            return error
+        return None
 
     async def delete_topics(
         self, selectors: Sequence[str | UUID]
@@ -209,7 +235,7 @@ class MetadataService:
 
         A deleted topic is returned in its last state. Its hosts remove its logs.
         """
-        async with self._changing():
+        async with self._link.changing():
             decisions = controller.decide_deletions(self.image, selectors)
             failure: StoreError | None = None
             for _ in range(METADATA_ATTEMPTS_MAX):
@@ -222,8 +248,8 @@ class MetadataService:
                 ]
                 if not left or failure is not None:
                     break
-                failure = await self._attempt(
-                    controller.deletion_writes(self._keys, left, self._guards())
+                failure = await self._link.attempt(
+                    controller.deletion_writes(self._keys, left, self._link.guards())
                 )
             remaining = {topic.id for topic in left}
         failure = failure or StoreError("the metadata changed under every attempt to delete topics")
@@ -240,22 +266,28 @@ class MetadataService:
         Raises a domain error if the change is rejected.
         """
         tried: UUID | None = None
+        async with self._link.changing():
+            for _ in range(METADATA_ATTEMPTS_MAX):
+                topic = self.image.topic(wanted.name)
+                if topic and topic.id == tried and len(topic.partitions) == wanted.count:
+                    # The response to the write was lost; the write was not.
+                    return topic
+                grown = topic_changes.decide_growth(self.image, wanted, self._rules)
+                if validate_only:
+                    return grown
+                assert topic is not None
+                tried = topic.id
+                if await self._grow(topic, grown):
+                    return self.image.topics[wanted.name]
+        raise StoreError("the metadata changed under every attempt to create partitions")
 
-        def decide() -> Decision[TopicImage]:
-            nonlocal tried
-            topic = self.image.topic(wanted.name)
-            if topic is not None and topic.id == tried and len(topic.partitions) == wanted.count:
-                # The response to the write was lost; the write was not.
-                return Decision(None, lambda: topic)
-            grown = topic_changes.decide_growth(self.image, wanted, self._rules)
-            if validate_only:
-                return Decision(None, lambda: grown)
-            assert topic is not None
-            tried = topic.id
-            writes = topic_changes.growth_writes(self._keys, topic, grown, self._guards())
-            return Decision(writes, lambda: self.image.topics[wanted.name])
-
-        return await self._change("create partitions", decide)
+    async def _grow(self, topic: TopicImage, grown: TopicImage) -> bool:
+        if is_large(len(grown.partitions) - len(topic.partitions)):
+            held = partial(topic_changes.growth_writes, self._keys, topic, grown, is_held=True)
+            return await self._link.write_held(topic.id, held)
+        return await self._link.write(
+            topic_changes.growth_writes(self._keys, topic, grown, self._link.guards())
+        )
 
     async def change_settings(
         self, change: SettingsChange, *, validate_only: bool = False
@@ -272,7 +304,7 @@ class MetadataService:
                 return Decision(None, lambda: changed)
             if changed.settings == topic.settings:
                 return Decision(None, lambda: topic)
-            writes = topic_changes.settings_writes(self._keys, topic, changed, self._guards())
+            writes = topic_changes.settings_writes(self._keys, topic, changed, self._link.guards())
             return Decision((writes,), lambda: self.image.topics[change.name])
 
         return await self._change("change settings", decide)
@@ -291,7 +323,7 @@ class MetadataService:
             if validate_only or settings == self.image.group_settings(name):
                 return Decision(None, lambda: settings)
             writes = group_changes.group_settings_writes(
-                self._keys, self.image, name, settings, self._guards()
+                self._keys, self.image, name, settings, self._link.guards()
             )
             return Decision((writes,), lambda: self.image.group_settings(name))
 
@@ -317,7 +349,7 @@ class MetadataService:
             if validate_only or settings == self.image.settings_of_broker(name):
                 return Decision(None, lambda: settings)
             writes = broker_changes.broker_settings_writes(
-                self._keys, self.image, name, settings, self._guards()
+                self._keys, self.image, name, settings, self._link.guards()
             )
             return Decision((writes,), lambda: self.image.settings_of_broker(name))
 
@@ -332,7 +364,7 @@ class MetadataService:
             if validate_only or quotas == ({} if known is None else known.quotas):
                 return Decision(None, lambda: None)
             writes = quota_changes.quota_writes(
-                self._keys, self.image, change.entity, quotas, self._guards()
+                self._keys, self.image, change.entity, quotas, self._link.guards()
             )
             return Decision((writes,), lambda: None)
 
@@ -342,7 +374,9 @@ class MetadataService:
         """Allocate a block of unused producer ids."""
 
         def decide() -> Decision[range]:
-            block, writes = controller.decide_producer_ids(self._keys, self.image, self._guards())
+            block, writes = controller.decide_producer_ids(
+                self._keys, self.image, self._link.guards()
+            )
             return Decision((writes,), lambda: block)
 
         return await self._change("allocate producer ids", decide)
@@ -354,10 +388,10 @@ class MetadataService:
 
         It is for changes that another module decides. `decide` may let the event loop run.
         """
-        async with self._changing():
+        async with self._link.changing():
             for _ in range(METADATA_ATTEMPTS_MAX):
-                decision = await decide(ChangeBase(self.image, self._keys, self._guards()))
-                if decision.writes is None or await self._write(decision.writes):
+                decision = await decide(ChangeBase(self.image, self._keys, self._link.guards()))
+                if decision.writes is None or await self._link.write(decision.writes):
                     return decision.result()
         raise StoreError(f"the metadata changed under every attempt to {action}")
 
@@ -367,65 +401,13 @@ class MetadataService:
 
         return await self.carry_out(action, decided)
 
-    @contextlib.asynccontextmanager
-    async def _changing(self) -> AsyncIterator[None]:
-        """Hold the lock for one change at a time, by a registered broker."""
-        async with self._one_change:
-            await self._stay_registered()
-            yield
-
-    async def _stay_registered(self) -> None:
-        """Register again if the session ended because this process was suspended for too long.
-
-        If only the session's task did this, a request could fail before: not enough brokers, or
-        outdated writes. If another process has the id by now, this one must not register: its
-        writes fail.
-        """
-        if self._membership is None or not self._membership.is_missing_in(self.image):
-            return
-        # The session's task gets the same error and logs it; the write will fail too.
-        with contextlib.suppress(PenstockError):
-            await self._followed.wait_revision(await self._membership.ensure())
-
-    def _guards(self) -> tuple[Compare, ...]:
-        """Return the compare of every write of a registered broker: it is still registered."""
-        if self._membership is None:
-            return ()
-        return (self._membership.guard(),)
-
     async def _found(self, cluster_id: str) -> None:
         writes = controller.decide_founding(self._keys, cluster_id)
         for _ in range(METADATA_ATTEMPTS_MAX):
             with contextlib.suppress(AmbiguousStoreError):
                 await self._store.transact(writes.compares, writes.operations)
             # The cluster exists now, also if another process created it.
-            await self._followed.reload()
+            await self._link.followed.reload()
             if self.image.cluster_id:
                 return
         raise StoreError("the cluster could not be founded: the store took no write")
-
-    async def _attempt(self, writes: Iterable[GuardedWrites]) -> StoreError | None:
-        """Write the transactions; return the error if the store fails permanently."""
-        try:
-            await self._write(writes)
-        except StoreError as error:
-            return error
-        return None
-
-    async def _write(self, writes: Iterable[GuardedWrites]) -> bool:
-        """Write in order; return whether all transactions are certainly written and in the image.
-
-        If one is not, the image is loaded again, and the caller decides on that image.
-        """
-        for write in writes:
-            try:
-                result = await self._store.transact(write.compares, write.operations)
-                has_landed = result.succeeded
-            except AmbiguousStoreError:
-                has_landed = False
-            if not has_landed:
-                await self._followed.reload()
-                await self._stay_registered()
-                return False
-            await self._followed.wait_revision(result.revision)
-        return True

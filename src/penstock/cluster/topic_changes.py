@@ -19,11 +19,12 @@ from penstock.cluster import values
 from penstock.cluster.configs.setting_changes import SettingsChange, edited
 from penstock.cluster.configs.topic_configs import TOPIC_CONFIGS, parse_topic_settings
 from penstock.cluster.controller import (
-    FIRST_LEADER_EPOCH,
+    MIN_ISR,
     PARTITIONS_PER_TRANSACTION,
     GuardedWrites,
+    new_partition,
 )
-from penstock.cluster.image import MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.stores.port import Compare, Delete, Operation, Put
 from penstock.cluster.topic_rules import TopicRules, check_replicas, check_topic_name
@@ -81,9 +82,9 @@ def decide_growth(image: MetadataImage, wanted: MorePartitions, rules: TopicRule
             f"{added} more partitions are too many for this cluster: "
             f"there is room for {max(0, room)}."
         )
+    min_isr = int(topic.settings.get(MIN_ISR, topic.partitions[0].min_isr))
     partitions = tuple(
-        PartitionImage(replicas, replicas[0], FIRST_LEADER_EPOCH, replicas, 0)
-        for replicas in _new_replicas(image, topic, wanted)
+        new_partition(image, replicas, min_isr) for replicas in _new_replicas(image, topic, wanted)
     )
     return replace(topic, partitions=topic.partitions + partitions)
 
@@ -105,15 +106,25 @@ def _new_replicas(
 
 
 def growth_writes(
-    keys: Keys, before: TopicImage, grown: TopicImage, guards: tuple[Compare, ...]
+    keys: Keys,
+    before: TopicImage,
+    grown: TopicImage,
+    guards: tuple[Compare, ...],
+    *,
+    is_held: bool = False,
 ) -> Iterator[GuardedWrites]:
-    """Yield the transactions that add partitions; the last one publishes them."""
+    """Yield the transactions that add partitions; the last one publishes them.
+
+    `is_held`: as for `controller.creation_writes`.
+    """
     compares = (*guards, Compare.unchanged(keys.topic(before.name), before.revision))
     first = len(before.partitions)
     while len(grown.partitions) - first > PARTITIONS_PER_TRANSACTION:
         yield GuardedWrites(compares, tuple(_states(keys, grown, first)))
         first += PARTITIONS_PER_TRANSACTION
-    yield GuardedWrites(compares, (*_states(keys, grown, first), _publication(keys, grown)))
+    release = (Delete(keys.creating(grown.id)),) if is_held else ()
+    last = (*_states(keys, grown, first), _publication(keys, grown), *release)
+    yield GuardedWrites(compares, last)
 
 
 def _states(keys: Keys, topic: TopicImage, start: int) -> list[Operation]:

@@ -13,11 +13,15 @@ from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from penstock.cluster import partition_values
 from penstock.cluster.image import (
     NO_SETTINGS,
     BrokerImage,
+    BrokerState,
+    ControllerImage,
+    CreationImage,
     Endpoint,
-    PartitionImage,
+    NodeImage,
     ScramImage,
 )
 from penstock.core.errors import StoreError
@@ -34,8 +38,17 @@ from penstock.security.scram_credential import ScramCredential
 
 _VERSION: Final = 1
 
+_BROKER_VERSION: Final = 2
+"""Version of registrations; 1 had no state."""
+
 _FORMAT_VERSION: Final = 1
 """Version of the layout of keys."""
+
+
+_STATES: Final = frozenset(state.value for state in BrokerState)
+
+FEATURES: Final[Mapping[str, tuple[int, int]]] = {"penstock.cluster": (0, 1)}
+"""The lowest and highest level of each feature that this version supports."""
 
 
 class TopicValue(NamedTuple):
@@ -57,13 +70,6 @@ class SetByFile(NamedTuple):
     def gave(self, name: str, value: str) -> bool:
         """Return whether the file set this value, as far as is known."""
         return value in {self.settings.get(name), self.replaced.get(name)}
-
-
-class _PartitionValue(NamedTuple):
-    replicas: tuple[int, ...]
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
 
 
 def write_format() -> bytes:
@@ -111,6 +117,11 @@ def read_topic(value: bytes) -> TopicValue:
     )
 
 
+def write_name(topic_name: str) -> bytes:
+    """Encode the topic that has one of several similar names."""
+    return _encode({"name": topic_name})
+
+
 @lru_cache(maxsize=8192)
 def topic_id_of(text: str) -> UUID:
     """Return the topic id of a key or value."""
@@ -121,34 +132,8 @@ def topic_id_of(text: str) -> UUID:
         raise StoreError(f"{text!r} in the metadata store is not a topic id") from error
 
 
-def write_partition(partition: PartitionImage) -> bytes:
-    """Encode the state of a partition without its epoch, which is the revision of the write."""
-    return _encode(
-        {
-            "replicas": partition.replicas,
-            "leader": partition.leader,
-            "leader_epoch": partition.leader_epoch,
-            "isr": partition.isr,
-        }
-    )
-
-
-def read_partition(value: bytes, revision: int) -> PartitionImage:
-    """Return the state of one partition that was written at `revision`."""
-    state = _read_partition(value)
-    return PartitionImage(state.replicas, state.leader, state.leader_epoch, state.isr, revision)
-
-
-@lru_cache(maxsize=1024)
-def _read_partition(value: bytes) -> _PartitionValue:
-    # Most partitions of a cluster share one state, so a load decodes each distinct state once.
-    fields = _decode(value)
-    return _PartitionValue(
-        _integers(fields, "replicas"),
-        _integer(fields, "leader"),
-        _integer(fields, "leader_epoch"),
-        _integers(fields, "isr"),
-    )
+write_partition: Final = partition_values.write_partition
+read_partition: Final = partition_values.read_partition
 
 
 def write_settings(settings: Mapping[str, str]) -> bytes:
@@ -296,21 +281,51 @@ def write_broker(broker: BrokerImage) -> bytes:
             ],
             "rack": broker.rack,
             "directory_id": broker.directory_id,
-        }
+            "features": FEATURES,
+            "state": broker.state,
+        },
+        _BROKER_VERSION,
     )
 
 
-def read_broker(value: bytes, broker_id: int, epoch: int) -> BrokerImage:
-    """Return a broker that registered at revision `epoch`."""
-    fields = _decode(value)
+def read_broker(value: bytes, broker_id: int, epoch: int, revision: int = 0) -> BrokerImage:
+    """Return a broker that registered at revision `epoch` and last changed at `revision`."""
+    fields = _decode(value, _BROKER_VERSION)
     rack = fields.get("rack")
+    state = fields.get("state", BrokerState.RUNNING)
+    if state not in _STATES:
+        raise StoreError(f"a broker in the metadata store has the unknown state {state!r}")
     return BrokerImage(
         broker_id,
         _endpoints(fields),
         rack if isinstance(rack, str) else None,
         _text(fields, "directory_id"),
         epoch,
+        BrokerState(state),
+        revision,
     )
+
+
+def write_node(directory_id: str) -> bytes:
+    """Encode the data directory of a broker."""
+    return _encode({"directory_id": directory_id})
+
+
+def read_node(value: bytes, revision: int) -> NodeImage:
+    """Return the data directory of a broker, in use since `revision`."""
+    return NodeImage(_text(_decode(value), "directory_id"), revision)
+
+
+def check_features(value: bytes) -> None:
+    """Raise an error if the cluster uses a feature at a level that this version does not have."""
+    levels = _decode(value).get("levels")
+    for name, level in (levels if isinstance(levels, dict) else {}).items():
+        lowest, highest = FEATURES.get(name, (0, 0))
+        if not isinstance(level, int) or not lowest <= level <= highest:
+            raise StoreError(
+                f"the cluster uses the feature {name} at level {level!r}; this version supports "
+                f"{lowest} to {highest}: install a newer Penstock"
+            )
 
 
 def _endpoints(fields: dict[str, object]) -> tuple[Endpoint, ...]:
@@ -335,6 +350,27 @@ def _endpoints(fields: dict[str, object]) -> tuple[Endpoint, ...]:
     return tuple(found)
 
 
+def write_controller(broker_id: int, broker_epoch: int) -> bytes:
+    """Encode the broker that controls the cluster."""
+    return _encode({"broker": broker_id, "epoch": broker_epoch})
+
+
+def read_controller(value: bytes, revision: int) -> ControllerImage:
+    """Return the broker that controls the cluster since `revision`."""
+    fields = _decode(value)
+    return ControllerImage(_integer(fields, "broker"), _integer(fields, "epoch"), revision)
+
+
+def write_creation(broker_id: int) -> bytes:
+    """Encode the broker that writes many partitions of a topic."""
+    return _encode({"broker": broker_id})
+
+
+def read_creation(value: bytes, revision: int) -> CreationImage:
+    """Return the broker that writes many partitions of a topic since `revision`."""
+    return CreationImage(_integer(_decode(value), "broker"), revision)
+
+
 def write_next_producer_id(next_producer_id: int) -> bytes:
     """Encode the first unused producer id."""
     return _encode({"next": next_producer_id})
@@ -345,11 +381,11 @@ def read_next_producer_id(value: bytes) -> int:
     return _integer(_decode(value), "next")
 
 
-def _encode(fields: Mapping[str, object]) -> bytes:
-    return json.dumps({"v": _VERSION, **fields}, separators=(",", ":")).encode()
+def _encode(fields: Mapping[str, object], version: int = _VERSION) -> bytes:
+    return json.dumps({"v": version, **fields}, separators=(",", ":")).encode()
 
 
-def _decode(value: bytes) -> dict[str, object]:
+def _decode(value: bytes, version_max: int = _VERSION) -> dict[str, object]:
     try:
         fields = json.loads(value.decode())
     except (ValueError, RecursionError) as error:
@@ -357,9 +393,10 @@ def _decode(value: bytes) -> dict[str, object]:
     if not isinstance(fields, dict):
         raise StoreError("a value in the metadata store is not a JSON object")
     version = _integer(fields, "v")
-    if version > _VERSION:
+    if version > version_max:
         raise StoreError(
-            f"a value in the metadata store has version {version}: it needs a newer Penstock"
+            f"a value in the metadata store has version {version}, this version of Penstock reads "
+            f"{version_max}: it needs a newer Penstock"
         )
     return fields
 
@@ -369,13 +406,6 @@ def _integer(fields: Mapping[str, object], name: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise StoreError(f"a value in the metadata store lacks the number {name!r}")
     return value
-
-
-def _integers(fields: Mapping[str, object], name: str) -> tuple[int, ...]:
-    value = fields.get(name)
-    if not isinstance(value, list) or not all(isinstance(item, int) for item in value):
-        raise StoreError(f"a value in the metadata store lacks the numbers {name!r}")
-    return tuple(value)
 
 
 def _text(fields: Mapping[str, object], name: str) -> str:

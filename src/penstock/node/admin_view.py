@@ -85,6 +85,7 @@ class NodeView:
             declared_topic_problems=len(served.declared.problems),
             settings_refusal=None if served.reload is None else served.reload.refusal,
             security_problems=served.security.problems,
+            metadata_problems=served.metadata.problems,
         )
 
 

@@ -250,7 +250,8 @@ async def _follow_file(
     ground: Foundation, topics: Topics, source: SettingsSource | None, stack: AsyncExitStack
 ) -> tuple[DeclaredTopics, SettingsReload | None]:
     """Create declared topics now, and watch the file if there is one."""
-    declared = DeclaredTopics(ground.metadata, topics, DeclarationMemory(ground.store))
+    memory = DeclarationMemory(ground.store, metadata=ground.metadata)
+    declared = DeclaredTopics(ground.metadata, topics, memory)
     ground.metrics.gauge(
         "declared_topic_problems",
         "Topics that are not as the settings file declares them.",

@@ -1,0 +1,110 @@
+"""`ControllerRole`: lets this broker control the cluster while no other broker does.
+
+The controller is the broker that created the key `controller`, which is bound to its session. The
+role is read from the image each time: a broker that registered again has lost it. Each write of a
+controller compares the revision of the key, so a controller that was replaced changes nothing.
+
+The controller deletes the remains of creations that were interrupted; each broker deletes the keys
+of its own creations that have failed. It elects nothing yet.
+"""
+
+import asyncio
+import logging
+from typing import Final
+
+from penstock.cluster import acl_changes
+from penstock.cluster.changes import Change
+from penstock.cluster.image import MetadataImage
+from penstock.cluster.link.broker_link import BrokerLink
+from penstock.cluster.link.leftovers import has_leftovers, sweep_writes
+from penstock.cluster.stores.port import Compare
+from penstock.core.errors import StoreError
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 2.0
+"""Pause after a failure of the store, unless the metadata changes before."""
+
+
+class ControllerRole:
+    """The part of one broker in the control of the cluster."""
+
+    def __init__(self, link: BrokerLink) -> None:
+        self._link = link
+        self._wakened = asyncio.Event()
+
+    async def begin(self) -> None:
+        """Try to get the role now. `run` goes on, also if this fails."""
+        await self._act()
+
+    async def run(self) -> None:
+        """Follow the images and act on them, until cancelled."""
+        stop_following = self._link.followed.subscribe(self._wake)
+        try:
+            has_failed = False
+            while True:
+                await self._wait(RETRY_SECONDS if has_failed else None)
+                has_failed = not await self._act()
+        finally:
+            stop_following()
+
+    def _wake(
+        self, _before: MetadataImage, image: MetadataImage, _changes: tuple[Change, ...]
+    ) -> None:
+        if image.controller is None or image.unpublished or image.creating:
+            self._wakened.set()
+
+    async def _wait(self, seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wakened.wait()
+        except TimeoutError:
+            pass
+        self._wakened.clear()
+
+    async def _act(self) -> bool:
+        """Return False if the store failed."""
+        try:
+            if self._link.image.controller is None:
+                async with self._link.changing():
+                    await self._link.become_controller()
+                await self._sweep_rules()
+            await self._release_creations()
+            await self._sweep_partitions()
+        except StoreError as error:
+            logger.warning("the controller's work failed, trying again: %s", error)
+            return False
+        return True
+
+    def _guards(self) -> tuple[Compare, ...] | None:
+        controller = self._link.controls()
+        if controller is None:
+            return None
+        key = self._link.keys.controller()
+        return (*self._link.guards(), Compare.created_at(key, controller.revision))
+
+    async def _release_creations(self) -> None:
+        """Delete the keys of creations that this broker began and could not end."""
+        if self._link.has_forgotten():
+            async with self._link.changing():
+                await self._link.release_forgotten()
+
+    async def _sweep_partitions(self) -> None:
+        # While a key is unreadable, its topic may have published the partitions.
+        if self._link.followed.unreadable or not has_leftovers(self._link.image):
+            return
+        async with self._link.changing():
+            guards, image = self._guards(), self._link.image
+            if guards is not None:
+                # One by one: a creation that began again must not keep the others from it.
+                for write in sweep_writes(self._link.keys, image, guards):
+                    await self._link.write((write,))
+
+    async def _sweep_rules(self) -> None:
+        """Delete the keys of deleted access rules that a crash left."""
+        if not self._link.image.acl_removals:
+            return
+        async with self._link.changing():
+            guards, image = self._guards(), self._link.image
+            if guards is not None:
+                await self._link.write(acl_changes.sweep_writes(self._link.keys, image, guards))
