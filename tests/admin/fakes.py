@@ -60,6 +60,8 @@ class FakeCheck:
     authorization: str | None = None
     describes: bool = True
     challenge: str | None = 'Basic realm="penstock"'
+    asked: list[str] = field(default_factory=list)
+    """The operations that access was asked for."""
 
     def is_open(self, path: str) -> bool:
         return path.startswith("/health/")
@@ -69,7 +71,8 @@ class FakeCheck:
             return None
         return Caller(Principal("User", "caller"), given.address)
 
-    def may_describe(self, caller: Caller) -> bool:
+    def may_describe(self, caller: Caller, api: str = "") -> bool:
+        self.asked.append(api)
         return self.describes
 
 

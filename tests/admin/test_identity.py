@@ -73,11 +73,19 @@ def test_a_caller_with_the_right_proof_is_served() -> None:
     assert ask("GET", "/api/v1/status", headers=given, check=check).status == 200
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/api/v1/status"])
-def test_a_caller_that_may_not_describe_the_cluster_sees_no_state(path: str) -> None:
-    found = ask("GET", path, check=FakeCheck(describes=False))
+@pytest.mark.parametrize(("path", "api"), [("/metrics", "METRICS"), ("/api/v1/status", "STATUS")])
+def test_a_caller_that_may_not_describe_the_cluster_sees_no_state(path: str, api: str) -> None:
+    check = FakeCheck(describes=False)
+    found = ask("GET", path, check=check)
     assert found.status == 403
     assert "User:caller" in found.document["detail"]
+    assert check.asked == [api]
+
+
+def test_a_denial_for_a_probe_is_normal_and_has_no_name() -> None:
+    check = FakeCheck(describes=False)
+    assert ask("GET", "/health/ready", check=check).status == 200
+    assert check.asked == [""]
 
 
 def test_credentials_are_not_shown() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -16,10 +17,17 @@ from penstock.client.transport.blocking import BlockingConnection, connect
 from penstock.core.clock import SystemClock
 from penstock.core.errors import PenstockError
 from penstock.core.settings.config import load_settings
+from penstock.protocol.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from penstock.security.sasl.password_file import format_users, hash_password
 from penstock.security.secret import Secret
 from penstock.testing import Broker
+from tests.broker.handlers.asker import Asker
 from tests.cli.conftest import Outcome, Penstock
+from tests.client.certificates import issue, write
 
 PASSWORD = "a password"
 USERS = ("admin", "alice", "bob", "viewer")
@@ -222,6 +230,72 @@ def test_a_client_that_has_not_logged_in_is_no_session(session: Penstock, broker
     (address,) = parse_addresses(broker.bootstrap_server)
     with socket.create_connection(address):
         assert "User:ANONYMOUS" not in {one["principal"] for one in listed(session)}
+
+
+def test_a_handshake_of_tls_is_no_session(tmp_path: Path) -> None:
+    authority = issue("authority")
+    server = issue("server", authority, hosts=("127.0.0.1",))
+    ca = write(tmp_path / "ca.pem", authority.certificate_pem)
+    chain = write(tmp_path / "server.pem", server.certificate_pem)
+    key = write(tmp_path / "server.key", server.key_pem())
+    text = f"""
+        [node]
+        storage = "memory"
+        [admin]
+        port = 0
+        [[listeners]]
+        name = "SECURED"
+        port = 0
+        protocol = "SSL"
+        tls = {{ certificate = "{chain}", key = "{key}" }}
+    """
+    with Broker(load_settings(text, {}, {}).settings) as broker:
+        url = f"http://127.0.0.1:{broker.admin_port}/api/v1/sessions"
+        (address,) = parse_addresses(broker.bootstrap_server)
+        with socket.create_connection(address) as silent:
+            silent.sendall(b"\x16\x03\x01")
+            while broker.metrics()["connections"] < 1:
+                pass
+            assert httpx.get(url).json()["sessions"] == []
+            context = ssl.create_default_context(cafile=ca)
+            with (
+                socket.create_connection(address) as plain,
+                context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+            ):
+                secured.sendall(b"\0")
+                while not (found := httpx.get(url).json()["sessions"]):
+                    pass
+                assert [one["listener"] for one in found] == ["SECURED"]
+
+
+def test_a_session_in_its_renewal_is_listed_and_ended(session: Penstock, broker: Broker) -> None:
+    (address,) = parse_addresses(broker.bootstrap_server)
+    handshake = SaslHandshakeRequest(mechanism="PLAIN")
+    token = SaslAuthenticateRequest(auth_bytes=f"\0viewer\0{PASSWORD}".encode())
+    with Asker(address.port) as asker:
+        assert not asker.ask(handshake, 1, SaslHandshakeResponse).error_code
+        assert not asker.ask(token, 2, SaslAuthenticateResponse).error_code
+        assert not asker.ask(handshake, 1, SaslHandshakeResponse).error_code
+        assert len(listed(session, "--principal", "User:viewer")) == 1
+        assert session("end", "--principal", "User:viewer").output == "1 session ended\n"
+        assert asker.is_closed()
+
+
+def test_a_long_client_id_is_kept_in_part(session: Penstock, opened: Open) -> None:
+    opened("bob", "x" * 10_000)
+    found = [one["client_id"] for one in listed(session, "--principal", "User:bob")]
+    assert "x" * 249 in found
+
+
+def test_a_session_that_has_ended_does_not_keep_the_others(session: Penstock, opened: Open) -> None:
+    client = opened("viewer")
+    (one,) = listed(session, "--principal", "User:viewer")
+    done = session("end", "999999", str(one["id"]), "999998")
+    assert done.code == 1
+    assert done.output == "1 session ended\n"
+    assert "There is no session 999999." in done.errors
+    assert "There is no session 999998." in done.errors
+    assert not is_connected(client)
 
 
 def test_wrong_usage(session: Penstock) -> None:

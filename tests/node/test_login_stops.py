@@ -91,7 +91,8 @@ def test_a_crash_of_a_client_in_its_login_leaves_nothing(tmp_path: Path) -> None
         with socket.create_connection(("127.0.0.1", broker.port)) as silent:
             silent.sendall(b"\0")
         deadline = time.monotonic() + CHECKS_SECONDS_MAX
-        while broker.metrics()["connections"] and time.monotonic() < deadline:
+        while broker.metrics()["connections_closed_total"] <= CLIENTS:
+            assert time.monotonic() < deadline, broker.metrics()["connections"]
             time.sleep(0.01)
         assert broker.metrics()["connections"] == 0
         assert broker.metrics()["handler_failures_total"] == 0

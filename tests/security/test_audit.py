@@ -1,6 +1,7 @@
 """The lines of the audit log, and denials that happen again and again."""
 
 import json
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,6 +41,10 @@ def denied(
     return AuditEvent(
         "denied", principal=principal, resource=resource, operation="READ", address=address
     )
+
+
+def login_failed(address: str) -> AuditEvent:
+    return AuditEvent(LOGIN_FAILED, address=address)
 
 
 @given(name=st.text())
@@ -134,13 +139,32 @@ def test_names_that_a_client_only_claims_give_it_no_more_lines() -> None:
     assert list(denials.take(denied(), 0.0)) == [denied()]
 
 
+def test_the_addresses_of_one_ipv6_host_give_it_no_more_lines() -> None:
+    denials = RepeatedDenials()
+    addresses = [f"2001:db8::{number:x}" for number in range(1, 4 * LINES_MAX)]
+    for make in (denied, login_failed):
+        lines = [one for each in addresses for one in denials.take(make(address=each), 0.0)]
+        assert [one.address for one in lines] == addresses[:LINES_MAX]
+        other = make(address="2001:db8:0:1::1")
+        assert list(denials.take(other, 0.0)) == [other]
+    summaries = list(denials.due(LIMIT_SECONDS))
+    assert [one.address for one in summaries] == [addresses[LINES_MAX]] * 2
+    assert {one.count for one in summaries} == {len(addresses) - LINES_MAX}
+
+
+def test_another_api_is_another_denial() -> None:
+    denials = RepeatedDenials()
+    events = [replace(denied(), api=api) for api in ("METRICS", "STATUS")]
+    assert [one for event in events for one in denials.take(event, 0.0)] == events
+
+
 def test_the_limits_themselves_are_bounded() -> None:
     limit = LineLimit()
     for number in range(WINDOWS_MAX + 2 * LINES_MAX):
         limit.allows(denied(principal=f"User:{number}"), 0.0)
     assert len(limit._windows) == WINDOWS_MAX + 1
-    suppressed = sum(one.count for _ in range(WINDOWS_MAX) for one in limit.due(LIMIT_SECONDS))
-    assert suppressed == LINES_MAX
+    (summary,) = [one for _ in range(WINDOWS_MAX) for one in limit.due(LIMIT_SECONDS)]
+    assert (summary.count, summary.principal, summary.address) == (LINES_MAX, "", "")
     assert not limit._windows
 
 

@@ -61,6 +61,8 @@ CLIENT_CERTIFICATE: Final = "client_certificate"
 """The verified certificate of a caller in the state of a request, in DER."""
 IDENTIFIED: Final = "identified"
 """In the state of a request: a function to call when its caller has proven its identity."""
+LOST: Final = "lost"
+"""In the state of a request: an event that is set when its connection is gone."""
 READY: Final = "/health/ready"
 """Its answer is longer for callers with an identity."""
 
@@ -84,7 +86,7 @@ def make_app(
 
     async def metrics(request: Request) -> Response:
         _nothing_asked(request)
-        _check_describe(request, check)
+        _check_describe(request, check, "METRICS")
         collected, accept = view.metrics.collect(), request.headers.get("accept", "")
         page, content_type = await asyncio.to_thread(_metrics_page, collected, accept)
         return Response(page, media_type=content_type)
@@ -103,7 +105,7 @@ def make_app(
 
     async def show_status(request: Request) -> Response:
         _nothing_asked(request)
-        _check_describe(request, check)
+        _check_describe(request, check, "STATUS")
         return _answer(status(view))
 
     async def openapi(request: Request) -> Response:
@@ -248,11 +250,12 @@ def _metrics_page(collected: Sequence[Collected], accept: str) -> tuple[bytes, s
 def credentials(scope: Scope) -> Credentials:
     """Return the proof of identity of a request."""
     headers, client = Headers(scope=scope), scope.get("client")
-    given = headers.getlist("authorization")
+    given, state = headers.getlist("authorization"), scope.get("state", {})
     return Credentials(
         address=client[0] if client else "",
         authorization=given[0] if len(given) == 1 else None,
-        certificate=scope.get("state", {}).get(CLIENT_CERTIFICATE),
+        certificate=state.get(CLIENT_CERTIFICATE),
+        lost=state.get(LOST),
     )
 
 
@@ -267,9 +270,9 @@ def unidentified(challenge: str | None) -> Response:
     return _problem(refusal, {} if challenge is None else {"www-authenticate": challenge})
 
 
-def _check_describe(request: Request, check: CallerCheck) -> None:
+def _check_describe(request: Request, check: CallerCheck, api: str) -> None:
     caller = request.scope.get(CALLER)
-    if caller is not None and not check.may_describe(caller):
+    if caller is not None and not check.may_describe(caller, api):
         raise refused(
             403,
             "Not allowed",

@@ -14,8 +14,8 @@ because orchestrators and Prometheus send arbitrary names. A page whose own name
 host can therefore read them: names of topics and groups, paths of data directories, versions, and
 the reasons why a broker is not ready. It cannot change anything with them.
 
-Programs send none of these headers and are not affected. It is not authentication: every client
-that can connect may do everything.
+Programs send none of these headers and are not affected. It is not authentication: `admin.auth`
+is.
 """
 
 import ipaddress

@@ -23,6 +23,8 @@ from penstock.security.principal import Principal, read_principal
 
 TAG: Final = "sessions"
 PRINCIPAL_CHARACTERS_MAX: Final = 4_096
+SHOWN_CHARACTERS_MAX: Final = 1_000
+"""Characters of a principal in a list: a certificate may have thirty times as many."""
 
 SessionId = Annotated[int, Field(ge=1, le=INT64_MAX, description="Id of a session.", examples=[42])]
 PrincipalText = Annotated[
@@ -99,7 +101,7 @@ def _list(book: SessionBook, caller: Caller, asked: Asked) -> SessionPage:
         sessions=[
             SessionEntry(
                 id=one.id,
-                principal=str(one.principal),
+                principal=str(one.principal)[:SHOWN_CHARACTERS_MAX],
                 address=one.address,
                 listener=one.listener,
                 mechanism=one.mechanism or None,

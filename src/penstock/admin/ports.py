@@ -5,6 +5,7 @@ Kafka clients, and a client of the broker. Everything else is requested over the
 client, with the identity of the caller: the interface has no rights of its own.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -67,6 +68,8 @@ class Credentials(NamedTuple):
     """The header `Authorization`; never logged."""
     certificate: bytes | None
     """The client's certificate in DER, verified by TLS."""
+    lost: asyncio.Event | None = None
+    """Set when the connection is gone: no answer reaches the caller."""
 
     def __repr__(self) -> str:
         return f"Credentials(address={self.address!r})"
@@ -88,8 +91,11 @@ class CallerCheck(Protocol):
         """Return the caller; None if the proof is missing or wrong."""
         ...
 
-    def may_describe(self, caller: Caller) -> bool:
-        """Whether the caller may see metrics and the state of the broker."""
+    def may_describe(self, caller: Caller, api: str = "") -> bool:
+        """Whether the caller may see metrics and the state of the broker.
+
+        A denial is logged as one of `api`; without a name it only hides something.
+        """
         ...
 
 

@@ -12,6 +12,7 @@ bounds hold from the first byte of the handshake.
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -21,7 +22,13 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from penstock.admin.app import CLIENT_CERTIFICATE, IDENTIFIED, REQUEST_SECONDS_MAX, make_app
+from penstock.admin.app import (
+    CLIENT_CERTIFICATE,
+    IDENTIFIED,
+    LOST,
+    REQUEST_SECONDS_MAX,
+    make_app,
+)
 from penstock.admin.browser_safety import allowed_names
 from penstock.admin.desk import Desk
 from penstock.admin.places import Places
@@ -59,6 +66,7 @@ class HttpConnection(H11Protocol):
 
     _buffer: StrictBuffer
     _places: "Places[HttpConnection]"
+    _lost: asyncio.Event
     _deadline: asyncio.TimerHandle | None = None
     _is_receiving = False
     """Whether the deadline is for the head of a request: more bytes of it do not extend it."""
@@ -72,7 +80,8 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client connected; above a limit, a connection ends."""
         super().connection_made(transport)
-        self.app_state = {IDENTIFIED: self._identified}
+        self._lost = asyncio.Event()
+        self.app_state = {IDENTIFIED: self._identified, LOST: self._lost}
         self._buffer = self.conn._receive_buffer = StrictBuffer()
         self._is_receiving = True
         ended = self._places.take(
@@ -98,6 +107,11 @@ class HttpConnection(H11Protocol):
             self._deadline.cancel()
         self._places.leave(self)
         super().connection_lost(exc)
+        self._lost.set()
+        # The state holds a method of this connection: it would wait for the garbage collector.
+        self.app_state.pop(IDENTIFIED, None)
+        if self.cycle is not None:
+            self.cycle.scope["state"].pop(IDENTIFIED, None)
 
     def data_received(self, data: bytes) -> None:
         """Bytes were received."""
@@ -137,6 +151,10 @@ class HttpConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Send the reason of a rejection, or close the connection if the answer has begun."""
+        # uvicorn calls this for an error of h11, whose traceback has a frame with the error itself
+        # and one with this connection: it would wait for the garbage collector.
+        if (error := sys.exception()) is not None:
+            error.__traceback__ = None
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return

@@ -85,18 +85,17 @@ def _check_url(url: str) -> None:
     """Raise a usage error for an invalid address, before any request is sent."""
     from urllib.parse import urlsplit
 
+    if "@" in url:
+        raise WrongUsageError(
+            "--admin has a user or a password, which other users of this machine can read.",
+            hint=_WITH_PASSWORD,
+        )
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").encode("idna")
         is_url = parts.scheme in {"http", "https"} and bool(host) and parts.port != 0
     except ValueError:  # a port that is not a number, or an unpaired bracket
         is_url = False
-    else:
-        if "@" in parts.netloc:
-            raise WrongUsageError(
-                "--admin has a user or a password, which other users of this machine can read.",
-                hint=_WITH_PASSWORD,
-            )
     if not is_url or not url.isascii() or not url.isprintable() or " " in url:
         raise WrongUsageError(
             f"--admin: {url!r} is not a URL such as {ADMIN_URL_DEFAULT}.",
@@ -127,6 +126,12 @@ class AdminPort:
             self._missing_credential(path, answer.challenge)
         if not 200 <= answer.status < 300:
             self._problem(path, answer)
+        if len(answer.body) > ANSWER_BYTES_MAX:
+            raise MalformedResponseError(
+                f"{self.url}{path} answers with more than {ANSWER_BYTES_MAX:,} bytes. Is it the "
+                "admin port of a Penstock broker?",
+                hint=ADMIN_HINT,
+            )
         return answer.body
 
     def _send(self, method: str, path: str, authorization: str | None) -> "_Answer":

@@ -11,7 +11,13 @@ from typing import Any, Final, cast
 
 import click
 
-from penstock.cli.admin_port import ADMIN_HINT, AdminPort, admin_option, open_admin_port
+from penstock.cli.admin_port import (
+    ADMIN_HINT,
+    AdminPort,
+    AdminRefusedError,
+    admin_option,
+    open_admin_port,
+)
 from penstock.cli.options import (
     TIMEOUT_SECONDS,
     Command,
@@ -19,12 +25,13 @@ from penstock.cli.options import (
     examples,
     json_option,
 )
-from penstock.cli.output import print_json, print_table
+from penstock.cli.output import note, print_json, print_table
 from penstock.core.errors import MalformedResponseError
 from penstock.core.quantities import count_text, printable
 
 PATH: Final = "/api/v1/sessions"
-PAGE_SIZE: Final = 1_000
+PAGE_SIZE: Final = 100
+"""An answer with 100 sessions is within the bound of answers, whatever the clients send."""
 _COLUMNS: Final = (
     *("id", "principal", "address", "listener", "mechanism", "client id", "since", "expires"),
 )
@@ -80,7 +87,9 @@ def list_(principal: str | None, url: str, timeout_seconds: float, as_json: bool
     while after is not None:
         page = _asked(port, "GET", "", {"principal": principal, "after": after, "limit": PAGE_SIZE})
         found += _field(port, page, "sessions", list)
-        after = page.get("next")
+        last, after = after, page.get("next")
+        if after is not None and not (isinstance(after, int) and after > last):
+            raise _not_sessions(port)
     if as_json:
         print_json(found)
         return
@@ -115,9 +124,13 @@ def end(
         raise click.UsageError("Name sessions by ID, or a --principal.")
     port = open_admin_port(url, timeout_seconds)
     ended = 0
+    refusals: list[AdminRefusedError] = []
     for one in ids:
-        port.ask("DELETE", f"{PATH}/{one}")
-        ended += 1
+        try:
+            port.ask("DELETE", f"{PATH}/{one}")
+            ended += 1
+        except AdminRefusedError as error:
+            refusals.append(error)  # it may have ended by itself; the others are ended all the same
     has_more = principal is not None
     while has_more:
         answer = _asked(port, "DELETE", "", {"principal": principal})
@@ -127,6 +140,10 @@ def end(
         print_json({"ended": ended})
     else:
         click.echo(f"{count_text(ended, 'session')} ended")
+    if refusals:
+        for refusal in refusals[:-1]:
+            note(f"error: {refusal}")
+        raise refusals[-1]
 
 
 def _asked(port: AdminPort, method: str, path: str, query: Document) -> Document:

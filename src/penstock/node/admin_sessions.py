@@ -1,13 +1,16 @@
 """`NodeSessions`: implements `admin.ports.SessionBook` on this node.
 
 The access rules of the broker decide who may list and end sessions; without an authorizer each
-caller may. Each end is a line of the audit log. All methods belong to the event loop.
+caller may. Each end and each denial is a line of the audit log. All methods belong to the event
+loop.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from penstock.admin.ports import Caller, SessionFacts
 from penstock.broker.connections.open_sessions import end_sessions, listed_sessions
+from penstock.broker.peer import Peer
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerUnreachableError
 from penstock.node.admin_parts import Served
@@ -17,8 +20,9 @@ from penstock.security.acls.values import CLUSTER_NAME, Operation, ResourceType
 from penstock.security.audit import AuditEvent
 from penstock.security.principal import Principal
 
-API = "END_SESSIONS"
-"""The name of an end in the audit log."""
+END: Final = "END_SESSIONS"
+LIST: Final = "LIST_SESSIONS"
+"""The names of both operations in the audit log."""
 
 
 class NodeSessions:
@@ -31,10 +35,16 @@ class NodeSessions:
 
     def allows(self, caller: Caller, operation: Operation) -> bool:
         """Whether access rules allow the operation on the cluster to the caller."""
-        authorizer = self._running().security.authorizer
-        return authorizer is None or authorizer.allows(
+        security = self._running().security
+        authorizer = security.authorizer
+        if authorizer is None or authorizer.allows(
             caller.principal, caller.address, operation, ResourceType.CLUSTER, CLUSTER_NAME
-        )
+        ):
+            return True
+        peer = Peer(caller.address, caller.principal, ADMIN, caller.mechanism)
+        api = LIST if operation is Operation.DESCRIBE else END
+        security.audit.denied_over_http(peer, api, operation)
+        return False
 
     def sessions(
         self, principal: Principal | None, after: int, limit: int
@@ -79,7 +89,7 @@ class NodeSessions:
                     mechanism=caller.mechanism,
                     listener=ADMIN,
                     address=caller.address,
-                    api=API,
+                    api=END,
                     resource=f"SESSION:{session}" if principal is None else str(principal),
                     operation=Operation.ALTER.name,
                     count=ended,

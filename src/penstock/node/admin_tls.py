@@ -149,4 +149,7 @@ class _Above:
         self._connection.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connection.connection_lost(exc)
+        connection = self._connection
+        # The connection holds its transport, which holds this object: no cycle is left.
+        del self._connection
+        connection.connection_lost(exc)

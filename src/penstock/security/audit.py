@@ -4,11 +4,11 @@ One JSON object a line. Names come from clients: each is cut at `TEXT_MAX` chara
 escapes line ends and control characters, so that no name can begin a line of its own. An event
 holds no password, token, salt or key, and names `NAMED_MAX` resources or changes at most.
 
-A denial is written when it first happens; the same denial (principal, address, resources,
+A denial is written when it first happens; the same denial (principal, address, API, resources,
 operation) within `REPEAT_SECONDS` is counted, and the count is written afterwards. Denials of one
 principal at one address, and failed logins of one address, get `LINES_MAX` lines in each second;
-the number of others is written as one line. Changes and logins are never dropped. The caller passes
-the time and writes the lines.
+the number of others is written as one line. IPv6 addresses share these lines by their first 64
+bits. Changes and logins are never dropped. The caller passes the time and writes the lines.
 """
 
 import json
@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.security.acls.values import AclBinding, Operation, ResourceType
+from penstock.security.sasl.throttle import host_of
 
 LOGGER_NAME: Final = "penstock.audit"
 TEXT_MAX: Final = 249
@@ -134,7 +135,7 @@ class _Repeats:
     count: int = 0
 
 
-_Key = tuple[str, str, str, str, str, tuple[str, ...]]
+_Key = tuple[str, str, str, str, str, str, tuple[str, ...]]
 
 
 class RepeatedDenials:
@@ -152,6 +153,7 @@ class RepeatedDenials:
             event.event,
             event.principal,
             event.address,
+            event.api,
             event.operation,
             event.resource,
             event.resources,
@@ -203,6 +205,8 @@ class _Window:
     since: float
     lines: int = 0
     suppressed: int = 0
+    address: str = ""
+    """Of the first event that was not written; empty if clients share this window."""
 
 
 class LineLimit:
@@ -212,13 +216,13 @@ class LineLimit:
 
     def __init__(self) -> None:
         self._windows: dict[tuple[str, str], _Window] = {}
-        """The oldest first."""
+        """By principal and `host_of` the address, the oldest first."""
 
     def allows(self, event: AuditEvent, now: float) -> bool:
         """Whether to write this event; call `due` first."""
         # A client that has not logged in chooses the name that it gives.
         principal = "" if event.event == LOGIN_FAILED else event.principal
-        key = (principal, event.address)
+        key = (principal, host_of(event.address))
         if key not in self._windows and len(self._windows) >= WINDOWS_MAX:
             key = ("", "")
         window = self._windows.get(key)
@@ -227,6 +231,8 @@ class LineLimit:
         if window.lines < LINES_MAX:
             window.lines += 1
             return True
+        if not window.suppressed and any(key):
+            window.address = event.address
         window.suppressed += event.count
         return False
 
@@ -243,7 +249,7 @@ class LineLimit:
                 yield AuditEvent(
                     event=SUPPRESSED,
                     principal=key[0],
-                    address=key[1],
+                    address=oldest.address,
                     count=oldest.suppressed,
                     reason=f"more than {LINES_MAX} lines in {LIMIT_SECONDS:.0f} s",
                 )

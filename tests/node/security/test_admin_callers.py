@@ -16,6 +16,7 @@ from penstock.core.errors import BrokerUnreachableError
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
 from penstock.node.security.admin_callers import (
+    PENDING_MAX,
     PENDING_PER_ADDRESS_MAX,
     REMEMBERED_SECONDS,
     AdminCallers,
@@ -80,8 +81,13 @@ class Door:
         self.turns = CheckTurns()
         self.callers = AdminCallers(settings, clock, lambda: security, lambda: self.turns)
 
+        self.may_go_on: asyncio.Event | None = None
+        """Set: delays end with it."""
+
         async def wait(seconds: float) -> None:
             self.waits.append(seconds)
+            if self.may_go_on is not None:
+                await self.may_go_on.wait()
 
         monkeypatch.setattr(asyncio, "sleep", wait)
 
@@ -208,6 +214,25 @@ def test_before_the_rules_are_loaded_no_state_is_shown(authorizer: str, is_shown
     assert callers.may_describe(Caller()) is is_shown
 
 
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_a_denial_is_logged_unless_it_only_hides_something(is_allowed: bool) -> None:
+    metrics, clock = Registry(), cast("Clock", ManualClock())
+    security = SimpleNamespace(
+        authorizer=SimpleNamespace(allows=lambda *_question: is_allowed),
+        audit=AuditLog(clock, metrics),
+    )
+    callers = AdminCallers(
+        settings_of("none"), clock, lambda: cast("NodeSecurity", security), CheckTurns
+    )
+    caller = Caller(user("alice"), ADDRESS, "PLAIN")
+    for api in ("", "METRICS", "STATUS", "STATUS"):
+        assert callers.may_describe(caller, api) is is_allowed
+    name = "authorization_denied_total{api="
+    denied = {key: count for key, count in metrics.snapshot().items() if key.startswith(name)}
+    expected = {f'{name}"METRICS"}}': 1, f'{name}"STATUS"}}': 2}
+    assert denied == ({} if is_allowed else expected)
+
+
 @pytest.mark.parametrize(
     ("name", "password", "is_asked"),
     [
@@ -303,6 +328,71 @@ def test_the_checks_of_one_address_are_bounded(basic: Door) -> None:
         basic.checks.may_answer.set()
         assert None not in await asyncio.gather(other, *tasks)
         assert not basic.callers._pending
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("auth", ["basic", "bearer"])
+@pytest.mark.parametrize("is_right", [False, True], ids=["wrong", "right"])
+def test_delayed_requests_are_bounded(
+    auth: str, is_right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that sends a token and disconnects would fill the memory."""
+    door = Door(auth, monkeypatch)
+
+    def given(number: int, host: int = 0) -> Credentials:
+        name = f"user{number}"
+        basic = header_of(name, PASSWORD if is_right else "wrong")
+        bearer = f"Bearer {TOKEN}" if is_right else f"Bearer {name}"
+        header = basic if auth == "basic" else bearer
+        return Credentials(f"10.0.0.{host}", header, None)
+
+    async def is_refused(credentials: Credentials) -> bool:
+        before = door.checks.asked
+        task = begin(door.callers.identify(credentials))
+        await turns_of_the_loop()
+        assert task.done(), "it waits, and is not refused at once"
+        error = task.exception()
+        assert isinstance(error, RefusedError)
+        return error.problem.status == 503 and door.checks.asked == before
+
+    async def work() -> None:
+        door.may_go_on = asyncio.Event()
+        hosts = range(PENDING_MAX // PENDING_PER_ADDRESS_MAX)
+        tasks = []
+        for host in hosts:
+            for number in range(PENDING_PER_ADDRESS_MAX):
+                tasks.append(begin(door.callers.identify(given(number, host))))
+                await turns_of_the_loop()
+            assert len(door.waits) == len(tasks)
+            if host == 0:
+                assert await is_refused(given(100))
+        assert await is_refused(given(100, host=100))
+        door.may_go_on.set()
+        assert {one is not None for one in await asyncio.gather(*tasks)} == {is_right}
+        assert not door.callers._pending
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("is_right", [False, True], ids=["wrong", "right"])
+def test_a_delay_ends_with_its_connection_and_nothing_is_remembered(
+    basic: Door, is_right: bool
+) -> None:
+    """Otherwise clients that disconnect take all places of their address."""
+    for _ in range(3 * FAILURES_FREE):
+        basic.basic("alice", "wrong")
+
+    async def work() -> None:
+        lost = asyncio.Event()
+        header = header_of("alice", PASSWORD if is_right else "wrong")
+        waiting = begin(basic.callers.identify(Credentials(ADDRESS, header, None, lost)))
+        await turns_of_the_loop()
+        assert basic.callers._pending == {ADDRESS: 1}
+        lost.set()
+        assert await waiting is None
+        assert not basic.callers._pending
+        assert not basic.callers._remembered
 
     asyncio.run(work())
 

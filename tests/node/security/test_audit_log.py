@@ -86,6 +86,23 @@ def test_a_single_denial_names_its_resource(scene: Scene) -> None:
     }
 
 
+def test_denials_of_the_admin_port_are_written_and_counted(scene: Scene) -> None:
+    peer = ALICE._replace(listener="ADMIN")
+    for _ in range(3):
+        scene.log.denied_over_http(peer, "METRICS", Operation.DESCRIBE)
+    scene.log.denied_over_http(peer, "END_SESSIONS", Operation.ALTER)
+    assert [
+        (one["event"], one["listener"], one["api"], one["operation"], one["resource"])
+        for one in scene.lines()
+    ] == [
+        ("denied", "ADMIN", "METRICS", "DESCRIBE", "CLUSTER:kafka-cluster"),
+        ("denied", "ADMIN", "END_SESSIONS", "ALTER", "CLUSTER:kafka-cluster"),
+    ]
+    counts = scene.metrics.snapshot()
+    assert counts['authorization_denied_total{api="METRICS"}'] == 3
+    assert counts['authorization_denied_total{api="END_SESSIONS"}'] == 1
+
+
 def test_denials_are_written_soon_by_themselves(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,11 @@ class ClientLogin:
         return self._exchange.is_complete
 
     @property
+    def has_session(self) -> bool:
+        """Whether the client has logged in; it may renew its session just now."""
+        return self._exchange.has_session
+
+    @property
     def expires_at_seconds(self) -> float | None:
         """When the session ends without a renewal, on the loop's clock; None: never."""
         return self._exchange.session_expires_at_seconds

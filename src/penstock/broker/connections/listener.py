@@ -111,7 +111,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
         state, entrance = self._state, self._entrance
         self._transport = cast("asyncio.Transport", transport)
         if not self._is_inside:
-            self.session.peer = entrance.peer_of(transport)
+            self.session.meet(entrance.peer_of(transport), is_open=entrance.tls is None)
         self._address = self.session.peer.address
         if not state.admit(self, entrance, self._address, is_inside=self._is_inside):
             self.abort()
@@ -361,7 +361,7 @@ class ConnectionProtocol(asyncio.BufferedProtocol):
             logger.info("closing the connection from %s: %s", self._address, error)
             self.abort()
         else:
-            self.session.peer = self.session.peer._replace(principal=principal)
+            self.session.meet(self.session.peer._replace(principal=principal), is_open=True)
 
     # --- Answers and endings ---
 

@@ -1,7 +1,8 @@
 """The sessions of connected clients, for an operator who lists and ends them.
 
-A session is a connection whose client may send requests: without a login, or with a complete one.
-Connections within the process are not among them. Guarantees: a number belongs to one connection of
+A session is a connection whose client may send requests: without a login, or with a complete one,
+also while it renews that. Connections in their TLS handshake, held ones and those within the
+process are not among them. Guarantees: a number belongs to one connection of
 the broker's life, so that an old list never ends another client; both calls take bounded time. It
 does NOT decide who may ask.
 """
@@ -60,7 +61,7 @@ def _sessions(connections: Iterable[Served], principal: Principal | None) -> Ite
     for one in connections:
         session = one.session
         is_inside = bool(session.peer.door)
-        is_proven = session.login is None or session.login.is_complete
+        is_proven = session.is_open and (session.login is None or session.login.has_session)
         if session.is_closed or is_inside or not is_proven:
             continue
         if principal is None or session.peer.principal == principal:

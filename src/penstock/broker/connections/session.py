@@ -38,7 +38,7 @@ from penstock.broker.answers import (
 from penstock.broker.connections.throttled import throttled
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.pacing.budget import MemoryBudget
-from penstock.broker.peer import UNKNOWN_PEER
+from penstock.broker.peer import UNKNOWN_PEER, Peer
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.wide_requests import WrittenAnswer
 from penstock.core.cancellation import Cancellation
@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from penstock.broker.connections.client_login import ClientLogin
 
 logger = logging.getLogger(__name__)
+
+CLIENT_ID_CHARACTERS_MAX: Final = 249
+"""As of a topic's name."""
 
 WAITING_APIS: Final = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 """Requests whose answer waits by their client's wish, for up to half an hour: for records, or for
@@ -125,6 +128,7 @@ class Session:
         "client_id",
         "is_closed",
         "is_muted",
+        "is_open",
         "login",
         "number",
         "on_peer_error",
@@ -163,7 +167,9 @@ class Session:
         self.opened_at = 0.0
         """The time of the connection on the monotonic clock; the owner sets it."""
         self.client_id: str | None = None
-        """Of the last request."""
+        """Of the last request, its beginning: it is kept as long as the connection."""
+        self.is_open = False
+        """Whether the client may send requests, if it has logged in."""
         self.login: ClientLogin | None = None
         """Of a listener with SASL: it renews the session, or ends it."""
         self._slots: deque[_Slot] = deque()
@@ -202,6 +208,10 @@ class Session:
             and not self.is_muted
         )
 
+    def meet(self, peer: Peer, *, is_open: bool) -> None:
+        """Take the client; it is not open before the end of its TLS handshake."""
+        self.peer, self.is_open = peer, is_open
+
     def received(self) -> None:
         """Bytes arrived just now."""
         self._received_at = self.time = self._requests.monotonic()
@@ -223,7 +233,8 @@ class Session:
     def handle(self, request: Request) -> None:
         """Start one request. Raises `PeerError` when its bytes are not a request."""
         slot = _Slot(request, self._received_at)
-        self.client_id = request.client_id
+        client_id = request.client_id
+        self.client_id = client_id and client_id[:CLIENT_ID_CHARACTERS_MAX]
         if self._quotas.is_active:
             slot.meter = self._metered(request)
         answer: Answer | Deferred[Answer] | None = None

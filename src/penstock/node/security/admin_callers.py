@@ -10,6 +10,12 @@ A right password is remembered for `REMEMBERED_SECONDS` as a keyed hash, because
 carries it and its verification takes milliseconds. It is forgotten at once when the user's
 credential is changed or removed; the passwords of a directory are the exception, because the broker
 does not see their changes.
+
+A request outlives its connection, so neither connections nor their limits bound the requests that
+wait here. Each has a place from its check to the end of its delay, and above the bounds it is
+refused at once. The delay keeps no header, and ends with the connection, so that clients that
+disconnect leave their places to others at their address; nothing is remembered then, because a
+second request would show the result without a delay.
 """
 
 import asyncio
@@ -17,9 +23,10 @@ import base64
 import binascii
 import hmac
 import logging
+import math
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final, NamedTuple
 
 from penstock.admin.ports import Caller, Credentials
@@ -47,8 +54,8 @@ PASSWORD_BYTES_MAX: Final = 255
 REMEMBERED_SECONDS: Final = 5.0
 REMEMBERED_MAX: Final = 1_000
 PENDING_PER_ADDRESS_MAX: Final = 16
-"""Requests of one address whose password is being checked or waits for its turn: as many as an
-address may have connections. A connection can end before the check of its request."""
+"""Requests of one address that are being checked, wait for their turn, or are delayed: as many as
+an address may have connections."""
 PENDING_MAX: Final = 256
 _REALM: Final = 'realm="penstock", charset="UTF-8"'
 
@@ -62,6 +69,20 @@ class _Remembered(NamedTuple):
     """The name that was typed; empty for a token."""
     version: object = None
     """The credential that it was verified with (`Identities.password_version`)."""
+
+
+class _Verdict(NamedTuple):
+    """The result of a check, without the secret."""
+
+    mechanism: str
+    given: str
+    """The user that was typed; empty for a token."""
+    found: str | None
+    """The user whose identity is proven; None: the proof is wrong."""
+    until: float = math.inf
+    """When the proof expires."""
+    version: object = None
+    """See `_Remembered`."""
 
 
 class AdminCallers:
@@ -84,7 +105,7 @@ class AdminCallers:
         self._key = secrets.token_bytes(32)
         self._remembered: dict[bytes, _Remembered] = {}
         self._pending: dict[str, int] = {}
-        """Checks of passwords that run or wait, by address."""
+        """Requests that are checked, wait or are delayed, by address."""
 
     @property
     def challenge(self) -> str | None:
@@ -119,14 +140,23 @@ class AdminCallers:
         known = self._recall(proof, identities)
         if known is not None:
             return known._replace(address=given.address)
-        verify = self._by_password if auth == "basic" else self._by_token
+        check = self._check_password if auth == "basic" else self._check_token
+        address, lost = given.address, given.lost
         try:
-            found = await verify(given.address, value.strip(), identities)
+            with self._place(address):
+                verdict = await check(address, value.strip(), identities)
+                del given, header, value  # 24 KB, which the delay would keep
+                if verdict is None:
+                    return None
+                seconds = self._delay_seconds(address, verdict, identities)
+                if not await _delay(seconds, lost) or verdict.found is None:
+                    return None
+                return self._accept(address, verdict, verdict.found, proof, identities)
         except CheckUnavailableError as error:
             # Without the reason: the caller has not proven who it is.
             is_flood = isinstance(error, TooManyChecksError)
             level = logging.DEBUG if is_flood else logging.INFO
-            logger.log(level, "a caller at %s is not verified: %s", given.address, error)
+            logger.log(level, "a caller at %s is not verified: %s", address, error)
             raise refused(
                 503,
                 "Busy",
@@ -134,12 +164,6 @@ class AdminCallers:
                 "Nothing was done: repeat it in a moment.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             ) from error
-        if found is None:
-            return None
-        if len(self._remembered) >= REMEMBERED_MAX:
-            self._remembered.clear()
-        self._remembered[proof] = found
-        return found.caller
 
     def _recall(self, proof: bytes, identities: Identities) -> Caller | None:
         """Return the caller of a proof that was verified and holds still."""
@@ -152,19 +176,23 @@ class AdminCallers:
             return None
         return known.caller
 
-    def may_describe(self, caller: Caller) -> bool:
-        """Whether the caller may see metrics and the state of the broker."""
+    def may_describe(self, caller: Caller, api: str = "") -> bool:
+        """Whether the caller may see metrics and the state of the broker.
+
+        A denial is logged as one of `api`; without a name it only hides something.
+        """
         security = self._security()
         if security is None:
             return not self._has_authorizer
-        authorizer = security.authorizer
-        return authorizer is None or authorizer.allows(
-            caller.principal,
-            caller.address,
-            Operation.DESCRIBE,
-            ResourceType.CLUSTER,
-            CLUSTER_NAME,
-        )
+        authorizer, operation = security.authorizer, Operation.DESCRIBE
+        if authorizer is None or authorizer.allows(
+            caller.principal, caller.address, operation, ResourceType.CLUSTER, CLUSTER_NAME
+        ):
+            return True
+        if api:
+            peer = Peer(caller.address, caller.principal, ADMIN, caller.mechanism)
+            security.audit.denied_over_http(peer, api, operation)
+        return False
 
     def _by_certificate(self, given: Credentials) -> Caller | None:
         if given.certificate is None:
@@ -178,9 +206,10 @@ class AdminCallers:
             return None
         return Caller(principal, given.address, "mTLS")
 
-    async def _by_password(
+    async def _check_password(
         self, address: str, value: str, identities: Identities
-    ) -> _Remembered | None:
+    ) -> _Verdict | None:
+        """Return None if the header cannot hold a password."""
         pair = _user_and_password(value)
         if pair is None:
             return None
@@ -189,60 +218,77 @@ class AdminCallers:
         version = identities.password_version(name)
         async with self._turn(address):
             found = await identities.verify_password(name, password)
-        if found is None:
-            await self._refuse(address, PLAIN, name, identities)
-            return None
-        caller = await self._accept(address, PLAIN, found, identities)
-        return _Remembered(caller, self._clock.monotonic() + REMEMBERED_SECONDS, name, version)
+        return _Verdict(PLAIN, name, found, version=version)
 
-    async def _by_token(
-        self, address: str, value: str, identities: Identities
-    ) -> _Remembered | None:
+    async def _check_token(self, _address: str, value: str, identities: Identities) -> _Verdict:
         found = await identities.verify_token(Secret(value))
         if found is None or found.lifetime_seconds <= 0:
-            await self._refuse(address, OAUTHBEARER, "", identities)
-            return None
-        until = self._clock.monotonic() + min(found.lifetime_seconds, REMEMBERED_SECONDS)
-        caller = await self._accept(address, OAUTHBEARER, found.principal_name, identities)
-        return _Remembered(caller, until)
+            return _Verdict(OAUTHBEARER, "", None)
+        until = self._clock.monotonic() + found.lifetime_seconds
+        return _Verdict(OAUTHBEARER, "", found.principal_name, until)
 
-    @asynccontextmanager
-    async def _turn(self, address: str) -> AsyncIterator[None]:
-        """Wait for the turn of this address, among the logins of all doors; bounded."""
+    @contextmanager
+    def _place(self, address: str) -> Iterator[None]:
+        """Count a request as pending; bounded for its address, and in all."""
         host, pending = host_of(address), self._pending
-        count = pending.get(host, 0)
-        if count >= PENDING_PER_ADDRESS_MAX or sum(pending.values()) >= PENDING_MAX:
+        count, in_all = pending.get(host, 0), sum(pending.values())
+        if count >= PENDING_PER_ADDRESS_MAX or in_all >= PENDING_MAX:
             raise TooManyChecksError(
-                f"{count} checks of passwords of this address are pending over HTTP"
+                f"{count} requests of this address wait for the check of their identity (at most "
+                f"{PENDING_PER_ADDRESS_MAX}), {in_all} in all (at most {PENDING_MAX})"
             )
         pending[host] = count + 1
         try:
-            turns = self._turns()
-            await _begin_in(turns, address)
-            try:
-                yield
-            finally:
-                turns.leave(address)
+            yield
         finally:
             pending[host] -= 1
             if not pending[host]:
                 del pending[host]
 
-    async def _accept(
-        self, address: str, mechanism: str, name: str, identities: Identities
-    ) -> Caller:
-        # After many failures a good answer waits as long as a bad one: its speed shows nothing.
-        await asyncio.sleep(identities.success_delay_ms(address, name) / 1000)
-        peer = Peer(address, user(name), ADMIN, mechanism)
-        identities.log.logged_in(peer, is_again=False)
-        return Caller(peer.principal, address, mechanism)
+    @asynccontextmanager
+    async def _turn(self, address: str) -> AsyncIterator[None]:
+        """Wait for the turn of this address, among the logins of all doors."""
+        turns = self._turns()
+        await _begin_in(turns, address)
+        try:
+            yield
+        finally:
+            turns.leave(address)
 
-    async def _refuse(
-        self, address: str, mechanism: str, name: str, identities: Identities
-    ) -> None:
-        peer = Peer(address, listener=ADMIN)
-        delay_ms = identities.failed(peer, mechanism, name, "wrong credentials over HTTP")
-        await asyncio.sleep(max(delay_ms, self._delay_ms_min) / 1000)
+    def _delay_seconds(self, address: str, verdict: _Verdict, identities: Identities) -> float:
+        """Return how long the answer waits; a failure is counted and logged."""
+        if verdict.found is not None:
+            # After many failures a good answer waits as long as a bad one: its speed shows nothing.
+            return identities.success_delay_ms(address, verdict.found) / 1000
+        peer, why = Peer(address, listener=ADMIN), "wrong credentials over HTTP"
+        delay_ms = identities.failed(peer, verdict.mechanism, verdict.given, why)
+        return max(delay_ms, self._delay_ms_min) / 1000
+
+    def _accept(
+        self, address: str, verdict: _Verdict, name: str, proof: bytes, identities: Identities
+    ) -> Caller:
+        """Remember and return the caller."""
+        peer = Peer(address, user(name), ADMIN, verdict.mechanism)
+        identities.log.logged_in(peer, is_again=False)
+        caller = Caller(peer.principal, address, verdict.mechanism)
+        until = min(verdict.until, self._clock.monotonic() + REMEMBERED_SECONDS)
+        if len(self._remembered) >= REMEMBERED_MAX:
+            self._remembered.clear()
+        self._remembered[proof] = _Remembered(caller, until, verdict.given, verdict.version)
+        return caller
+
+
+async def _delay(seconds: float, lost: asyncio.Event | None) -> bool:
+    """Wait; return early, and False, if the connection is gone before the end."""
+    if lost is None or seconds <= 0:
+        await asyncio.sleep(seconds)
+        return True
+    try:
+        async with asyncio.timeout(seconds):
+            await lost.wait()
+    except TimeoutError:
+        return True
+    return False
 
 
 async def _begin_in(turns: CheckTurns, address: str) -> None:

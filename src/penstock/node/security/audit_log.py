@@ -20,7 +20,7 @@ from penstock.core.clock import Clock
 from penstock.core.metrics import Family, Registry, Row
 from penstock.protocol.api_keys import ApiKey
 from penstock.security import audit
-from penstock.security.acls.values import Operation, ResourceType
+from penstock.security.acls.values import CLUSTER_NAME, Operation, ResourceType
 from penstock.security.audit import AuditEvent, RepeatedDenials
 
 logger = logging.getLogger(audit.LOGGER_NAME)
@@ -117,18 +117,23 @@ class AuditLog:
             self._timer = loop.call_later(GATHER_SECONDS, self.write_gathered)
         return found
 
+    def denied_over_http(self, peer: Peer, api: str, operation: Operation) -> None:
+        """An operation of the admin port itself, on the cluster, was not allowed."""
+        self._deny(_event(audit.DENIED, peer, api, operation, ResourceType.CLUSTER, CLUSTER_NAME))
+
     def write_gathered(self) -> None:
         """Write the denials that were gathered."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         gathered, self._gathered, self._last = self._gathered, {}, None
-        now = self._clock.monotonic()
         for one in gathered.values():
-            event = _denied(one)
-            self._denied[event.api] = self._denied.get(event.api, 0) + one.count
-            for written in self._denials.take(event, now):
-                self.write(written)
+            self._deny(_denied(one))
+
+    def _deny(self, event: AuditEvent) -> None:
+        self._denied[event.api] = self._denied.get(event.api, 0) + event.count
+        for one in self._denials.take(event, self._clock.monotonic()):
+            self.write(one)
 
     def allowed(
         self,
@@ -139,7 +144,8 @@ class AuditLog:
         name: str,
     ) -> None:
         """A change was allowed."""
-        self.write(_event(audit.ALLOWED, peer, api_key, operation, resource_type, name))
+        api = ApiKey(api_key).name
+        self.write(_event(audit.ALLOWED, peer, api, operation, resource_type, name))
 
     def changed(
         self, peer: Peer, api_key: int, changes: Sequence[Mapping[str, str]], others: int
@@ -235,7 +241,7 @@ class AuditLog:
 def _event(
     kind: str,
     peer: Peer,
-    api_key: int,
+    api: str,
     operation: Operation,
     resource_type: ResourceType,
     name: str,
@@ -247,7 +253,7 @@ def _event(
         mechanism=peer.mechanism,
         listener=peer.door or peer.listener,
         address=peer.address,
-        api=ApiKey(api_key).name,
+        api=api,
         resource=audit.resource_text(resource_type, name[: audit.TEXT_MAX]),
         operation=operation.name,
     )
@@ -256,7 +262,8 @@ def _event(
 def _denied(found: _Denials) -> AuditEvent:
     """Return the event of denials that were gathered."""
     kind, names = found.resource_type, list(found.names)
-    event = _event(audit.DENIED, found.peer, found.api_key, found.operation, kind, names[0])
+    api = ApiKey(found.api_key).name
+    event = _event(audit.DENIED, found.peer, api, found.operation, kind, names[0])
     if len(names) == 1:
         return replace(event, count=found.count)
     listed = tuple(audit.resource_text(kind, name[: audit.LISTED_TEXT_MAX]) for name in names)

@@ -189,8 +189,9 @@ class KeySource:
             return
         parts = _parts(options.jwks)
         if parts.scheme != "https" or not parts.hostname or parts.username is not None:
+            shown = options.jwks if parts.username is None else "an address with a user name"
             raise ConfigError(
-                f"oidc.jwks: {options.jwks!r} is neither an https address nor the path of a file.",
+                f"oidc.jwks: {shown!r} is neither an https address nor the path of a file.",
                 hint="Set it to the jwks_uri of the provider, which begins with https:// and has "
                 "no user name.",
             )

@@ -187,6 +187,11 @@ class SaslExchange:
         return TOKEN_FRAME_BYTES_MAX
 
     @property
+    def has_session(self) -> bool:
+        """Whether there was a login; its session may have expired, or be in a renewal."""
+        return self._session is not None
+
+    @property
     def session_expires_at_seconds(self) -> float | None:
         """The end of the session; None for a session without an end, or without a login."""
         return None if self._session is None else self._session.session_expires_at_seconds

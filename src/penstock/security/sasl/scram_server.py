@@ -32,7 +32,6 @@ from penstock.security.sasl.refused_login import RefusedLoginError
 from penstock.security.sasl_client import HASHES, SCRAM_SHA_256, SCRAM_SHA_512
 from penstock.security.scram_credential import (
     ITERATIONS_DEFAULT,
-    ITERATIONS_MAX,
     SALT_BYTES,
     ScramCredential,
     credential_of,
@@ -49,7 +48,7 @@ _PRINTABLE: Final = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
 _EXTENSION: Final = re.compile(r"([A-Za-z]+)=([\x01-\x2b\x2d-\x7f]+)")
 _NO_BINDING: Final = ("n", "y")
 """The client does not support channel binding, or believes that the server does not."""
-_NO_CREDENTIAL: Final = ScramCredential(bytes(SALT_BYTES), b"", b"", ITERATIONS_MAX)
+_NO_CREDENTIAL: Final = ScramCredential(bytes(SALT_BYTES), b"", b"", ITERATIONS_DEFAULT)
 """No password fits."""
 _FIRST_FIELDS: Final = 2
 _FINAL_FIELDS_MIN: Final = 3
@@ -167,8 +166,9 @@ def user_password_matches(
 ) -> bool:
     """Whether this is the password of a user: by its SHA-512 credential, or else its SHA-256 one.
 
-    The work is the same for every name: both hashes with the most iterations. The time of a login
-    shows neither whether the user exists nor how its password is stored. Use a thread.
+    The work is the same for every name: both hashes, with the usual iterations or more. The time of
+    a login shows neither whether the user exists nor how its password is stored. A larger number of
+    iterations shows; SCRAM sends it to each client anyway. Use a thread.
     """
     is_strong = _matches_in_equal_time(SCRAM_SHA_512, stronger, password)
     is_weak = _matches_in_equal_time(SCRAM_SHA_256, weaker, password)
@@ -180,8 +180,8 @@ def _matches_in_equal_time(
 ) -> bool:
     chosen = _NO_CREDENTIAL if credential is None else credential
     matches = password_matches(mechanism, chosen, password)
-    if chosen.iterations < ITERATIONS_MAX:
-        salted_password(mechanism, password, chosen.salt, ITERATIONS_MAX - chosen.iterations)
+    if chosen.iterations < ITERATIONS_DEFAULT:
+        salted_password(mechanism, password, chosen.salt, ITERATIONS_DEFAULT - chosen.iterations)
     return matches and credential is not None
 
 
