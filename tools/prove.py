@@ -116,6 +116,7 @@ SECURED_BROKERS = (
     ("sessions-penstock", "Penstock", "penstock"),
 )
 EVERYTHING = "crash or not crash"
+LOGIN_FRAMES = ("tests/fuzz/test_login_fuzz.py", "-k", "test_frames_before_the_login")
 PROOFS = (
     Proof(
         "crash-points",
@@ -208,6 +209,16 @@ PROOFS = (
         pytest_of("tests/interop/test_authorizer_oracle.py", marker="interop"),
         (passed, lines_like(r"^\.*(?:authorizer|filters): ")),
         {"PENSTOCK_AUTHORIZER_CASES": "100000"},
+    ),
+    *(
+        Proof(
+            f"login-frames-{seed}",
+            f"Hostile frames in every state before the login, 5,000,000 (seed {seed})",
+            pytest_of(*LOGIN_FRAMES, marker=EVERYTHING),
+            (passed, lines_like(r"frames before the login: ")),
+            {"PENSTOCK_LOGIN_FRAMES": "5000000", "PENSTOCK_LOGIN_SEED": seed},
+        )
+        for seed in ("2", "3")
     ),
     *(
         Proof(
