@@ -36,7 +36,7 @@ def test_when_all_places_are_taken_the_address_with_the_most_yields() -> None:
     for one, address in (("a1", "1.0.0.1"), ("b1", "1.0.0.2"), ("b2", "1.0.0.2"), ("c", "1.0.0.3")):
         assert take(places, one, address) is None
     assert take(places, "d", "1.0.0.4") == "b1"
-    # Those that work do not yield, and then neither do addresses with fewer connections.
+    # While every connection works, each keeps its place, and the new connection is refused.
     for one in ("a1", "b2", "c", "d"):
         places.work(one)
     assert take(places, "e", "1.0.0.5") == "e"

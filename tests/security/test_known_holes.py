@@ -1,7 +1,7 @@
 """Holes that brokers and clients of others had, tried on Penstock.
 
-docs/internals/known-holes.md lists them all; most have tests beside the code that closes them. Here
-are those that concern several parts. The page names tests: each of them exists.
+docs/internals/known-holes.md lists them all; most have tests beside the code that closes them. This
+file tests the holes that concern several parts, and that each test named on the page exists.
 """
 
 import ast

@@ -130,7 +130,7 @@ def end(
             port.ask("DELETE", f"{PATH}/{one}")
             ended += 1
         except AdminRefusedError as error:
-            refusals.append(error)  # it may have ended by itself; the others are ended all the same
+            refusals.append(error)  # a session may have ended by itself: go on with the next one
     has_more = principal is not None
     while has_more:
         answer = _asked(port, "DELETE", "", {"principal": principal})
