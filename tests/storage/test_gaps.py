@@ -138,3 +138,40 @@ def test_a_consumer_that_comes_to_a_missing_segment_is_told() -> None:
         await service.stop()
 
     asyncio.run(go())
+
+
+def test_the_lost_end_of_a_segment_is_not_a_gap() -> None:
+    """After a crash: a later segment survived, and of the one before it only synced batches."""
+    disk = MemoryDisk()
+    manager, log = new_log(disk, COMPACTED)
+    for _ in range(2):
+        log.append(batch(), leader_epoch=0)
+    sync(manager)
+    synced_bytes = log.active.size
+    for _ in range(3):
+        log.append(batch(), leader_epoch=0)
+    assert [segment.base_offset for segment in log.segments] == [0, 3]
+    let_go(manager)
+    del disk.find(f"{FOLDER}/{0:020d}.log").data[synced_bytes:]
+    again, found = opened(disk, COMPACTED)
+    assert found.end_offset == 2
+    assert all(problem.is_served for problem in again.problems)
+
+
+@pytest.mark.parametrize("position", [7, 72, 1_000])
+def test_an_index_that_is_older_than_its_segment_is_rebuilt_after_a_clean_stop(
+    position: int,
+) -> None:
+    disk = MemoryDisk()
+    settings = LogSettings(index_interval_bytes=100, retention_ms=-1)
+    manager, log = new_log(disk, settings)
+    for _ in range(10):
+        log.append(batch(), leader_epoch=0)
+    sync(manager)
+    manager.close()
+    index = disk.find(f"{FOLDER}/{0:020d}.index").data
+    index[-8:] = (9).to_bytes(4, "big") + position.to_bytes(4, "big")
+    again, found = opened(disk, settings)
+    assert again.problems == []
+    assert found.end_offset == 10
+    assert len(headers(read_all(found))) == 10

@@ -144,7 +144,7 @@ def test_a_truncated_segment_forgets_its_highest_record() -> None:
     log.append(timed([5, 9, 1]), leader_epoch=1)
     log.append(timed([7, 8, 30]), leader_epoch=1)
     manager.flushers[0].sync_now()
-    log.truncate_to(3)
+    manager.truncate_log(PARTITION, 3)
     log.append(timed([7, 30, 30]), leader_epoch=1)
     assert log.max_timestamp() == TimestampAndOffset(30, 4, 1)
 

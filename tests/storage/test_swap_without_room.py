@@ -143,7 +143,7 @@ def test_a_log_that_is_deleted_meanwhile_ends_the_swap(half: str) -> None:
 def test_a_truncation_waits_for_the_end_of_the_swap(
     half: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.storage.service._SWAP_RETRY_SECONDS", 0)
+    monkeypatch.setattr("penstock.storage.cut_runner._SWAP_RETRY_SECONDS", 0)
 
     async def story(scene: Scene, cleaning: "asyncio.Task[int]") -> None:
         async with asyncio.TaskGroup() as group:

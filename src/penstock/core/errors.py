@@ -133,6 +133,14 @@ class CorruptIndexError(StorageError):
         """The base offset of the index's segment."""
 
 
+class LogBusyError(StorageError):
+    """The log is being truncated or restarted; the client retries."""
+
+
+class InvalidReplicaBatchError(StorageError):
+    """A leader's batch cannot be appended to a replica; no batch of its chunk was appended."""
+
+
 class OffsetOutOfRangeError(StorageError):
     """The requested offset is before the first or after the last one of the log."""
 
@@ -276,12 +284,20 @@ class NotLeaderError(PenstockError):
     """This broker does not lead the partition."""
 
 
+class NotEnoughReplicasError(PenstockError):
+    """Fewer replicas are in sync than `min.insync.replicas`."""
+
+
 class FencedLeaderEpochError(PenstockError):
     """The caller's leader epoch is older than ours."""
 
 
 class UnknownLeaderEpochError(PenstockError):
     """The caller's leader epoch is newer than ours."""
+
+
+class OffsetNotAvailableError(PenstockError):
+    """A new leader does not know yet how much of its log is committed (KIP-207)."""
 
 
 class ThrottledError(PenstockError):

@@ -50,6 +50,7 @@ def log_settings(settings: TopicSettings, *, is_adopted: bool = False) -> LogSet
         retention_ms=settings.retention_ms if settings.cleanup_delete else -1,
         retention_bytes=settings.retention_bytes if settings.cleanup_delete else -1,
         is_compacted=settings.cleanup_compact or is_adopted,
+        is_adopted=is_adopted,
         deletes_records=settings.cleanup_delete or not settings.cleanup_compact,
         compacts=settings.cleanup_compact,
         dirty_ratio_min=settings.min_cleanable_dirty_ratio,

@@ -1,8 +1,8 @@
 """The disk operations of a flush round, in the order that durability needs.
 
-Epochs, data, names. Lack of space for a small file, or of a descriptor, is a `ShortageError`: no
-data is lost and the jobs are owed again. Every other error, and any error of a sync of data, is
-raised unchanged and takes the directory out of service.
+Notes of gaps, epochs, data, names. Lack of space for a small file, or of a descriptor, is a
+`ShortageError`: no data is lost and the jobs are owed again. Every other error, and any error of a
+sync of data, is raised unchanged and takes the directory out of service.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from penstock.storage.disk.filesystem import (
     FileSystem,
     write_fully,
 )
-from penstock.storage.log.log_directory import FlushJob
+from penstock.storage.log.log_directory import FlushJob, GapNotes
 from penstock.storage.log.log_loader import LEADER_EPOCH_FILE
 
 
@@ -40,6 +40,7 @@ def execute_jobs(
     Step by step over all jobs, not job by job: a file system with a journal commits the other files
     of a step with the first one.
     """
+    _write_gaps(jobs)
     _replace_epochs(filesystem, jobs, sync_files)
     sync_files([file for job in jobs for file in job.files])
     try:
@@ -54,6 +55,16 @@ def execute_jobs(
         if error.errno in DESCRIPTOR_ERRNOS:
             raise ShortageError from error
         raise
+
+
+def _write_gaps(jobs: list[FlushJob]) -> None:
+    """Write the notes of first gaps, once for each data directory."""
+    written: list[GapNotes] = []
+    for job in jobs:
+        if job.gaps is not None and job.gaps not in written:
+            with _reporting_full_disk():
+                job.gaps.write_cleaned_offsets()
+            written.append(job.gaps)
 
 
 def _replace_epochs(

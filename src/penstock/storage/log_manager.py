@@ -38,7 +38,13 @@ from penstock.storage.log.log_settings import FlushMode, LogSettings
 from penstock.storage.log.log_types import LogProblem
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.segment import LOG_SUFFIX, segment_name
-from penstock.storage.managed_directory import DetachedSegments, ManagedDirectory, Removal
+from penstock.storage.log_truncation import Restart, Truncation, finish_restart, restart, truncate
+from penstock.storage.managed_directory import (
+    DetachedSegments,
+    ManagedDirectory,
+    Removal,
+    emptiest_directory,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -151,6 +157,7 @@ class LogManager:
             self._report(path, partition, "the same partition is in two data directories")
             return
         try:
+            finish_restart(self._filesystem, directory, partition, path)
             loaded = load_log(
                 self._filesystem,
                 self._open_files,
@@ -170,6 +177,8 @@ class LogManager:
             self.problems.append(LogProblem(path, partition, note, is_served=True))
         topic_id = self._read_topic_id(path)
         log = PartitionLog(directory.shared, partition, topic_id, settings, loaded)
+        committed = directory.high_watermarks.get(partition, 0)
+        log.high_watermark = min(max(committed, log.log_start_offset), log.end_offset)
         self._logs[partition] = log
         self._homes[partition] = directory
 
@@ -221,7 +230,7 @@ class LogManager:
         assert topic_partition not in self._logs, f"{topic_partition} exists"
         if topic_partition in self._quarantined:
             raise self._quarantined[topic_partition].again()
-        directory = self._emptiest_directory()
+        directory = emptiest_directory(self._directories, self._homes.values())
         path = f"{directory.path}/{names.log_name(topic_partition)}"
         filesystem = self._filesystem
         try:
@@ -243,21 +252,6 @@ class LogManager:
         self._logs[topic_partition] = log
         self._homes[topic_partition] = directory
         return log
-
-    def _emptiest_directory(self) -> ManagedDirectory:
-        """The data directory in service with the fewest logs, as Apache Kafka chooses."""
-        online = [entry for entry in self._directories if entry.shared.failure is None]
-        if not online:
-            failure = self._directories[0].shared.failure
-            assert failure is not None
-            raise failure.again()
-        if len(online) == 1:
-            return online[0]
-        counts = dict.fromkeys(map(id, online), 0)
-        for home in self._homes.values():
-            if id(home) in counts:
-                counts[id(home)] += 1
-        return min(online, key=lambda entry: counts[id(entry)])
 
     def _creation_failed(
         self, directory: ManagedDirectory, path: str, error: OSError
@@ -304,6 +298,7 @@ class LogManager:
             home.shared.dirty.remove(log)
         log.snapshots.drop(log, home.shared)
         home.flusher.forget(log)
+        home.unsettled.discard(log)
 
     def delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
         """Take logs out of service; `purge_deleted` removes their files later."""
@@ -325,17 +320,20 @@ class LogManager:
             directory.purge()
 
     def truncate_log(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Cut a log back to `offset`, or to where the batch that holds it begins, durably."""
-        log, directory = self._logs[topic_partition], self._homes[topic_partition]
-        offset = log.batch_start(offset)
-        if directory.recovery_points.get(topic_partition, 0) > offset:
-            # First, so that no start treats the missing data as damage.
-            directory.recovery_points[topic_partition] = offset
-            directory.write_recovery_points()
-        cleaned = directory.cleaned_offsets
-        if cleaned.get(topic_partition, 0) > offset:
-            cleaned[topic_partition] = offset
-        log.truncate_to(offset)
+        """Cut a log back to `offset`, or to where the batch that holds it begins, durably.
+
+        Below its start the log begins anew at `offset`. Blocks; `StorageService` does not.
+        """
+        log, home = self._logs[topic_partition], self._homes[topic_partition]
+        if offset < log.log_start_offset:
+            restart(Restart(log, home, offset))
+        elif offset < log.end_offset:
+            truncate([Truncation(log, home, offset)])
+
+    def restart_log(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Drop all records of a log, durably; it is empty and begins at `offset`. Blocks."""
+        log, home = self._logs[topic_partition], self._homes[topic_partition]
+        restart(Restart(log, home, offset))
 
     # --- Duties ---
 
@@ -362,6 +360,15 @@ class LogManager:
             if logs and directory.shared.failure is None:
                 taken.append((directory, logs))
         return taken
+
+    def take_high_watermarks(self) -> list[ManagedDirectory]:
+        """Note the high watermarks of replicated logs; the directories where one moved."""
+        return [
+            directory
+            for directory in self._directories
+            if directory.take_high_watermarks(self._logs_in(directory))
+            and directory.shared.failure is None
+        ]
 
     def checkpoint_recovery_points(self) -> None:
         """Write how far logs are synced, where that moved."""
@@ -429,13 +436,15 @@ class LogManager:
                     directory.lock = None
 
     def _close_directory(self, directory: ManagedDirectory, deadline: StopDeadline | None) -> None:
-        logs = self._logs_in(directory)
-        is_clean = close_directory(directory, logs, deadline)
+        logs = [log for log in self._logs_in(directory) if log not in directory.unsettled]
+        is_clean = close_directory(directory, logs, deadline) and not directory.unsettled
         directory.log_starts.update(
             {log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset}
         )
         directory.write_log_starts()
         self._write_recovery_points(directory, logs)
+        if directory.take_high_watermarks(logs):
+            directory.write_high_watermarks()
         unserved = (problem.path for problem in self.problems if not problem.is_served)
         if is_clean and not any(path.startswith(directory.path + "/") for path in unserved):
             names.write_clean_marker(self._filesystem, directory.path)

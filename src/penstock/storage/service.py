@@ -7,8 +7,8 @@ What runs where:
   one append waits alone and the disk is fast (`flusher.choose_path`).
 - On each flusher's thread: all other syncs. It reports once for each round.
 - On worker threads, in classes that cannot starve each other (`worker_pool`): duties (checkpoints,
-  retention's and deletion's file work, compaction, free-space samples), cold reads with checksums
-  verified, and searches by time.
+  file work of retention, deletion and truncation, compaction, free-space samples), cold reads with
+  checksums verified, and searches by time.
 - On one thread for each data directory: producer snapshots (`snapshot_writer`).
 
 `schedule_flush` is called after appends; `group_commit` drives the rounds. `on_durable` is called
@@ -18,19 +18,17 @@ neither watermarks nor when a periodic duty is due: `node.duties` does the latte
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.core.clock import Clock
-from penstock.core.errors import (
-    LogDirectoryOfflineError,
-    PenstockError,
-)
+from penstock.core.errors import LogDirectoryOfflineError, PenstockError
 from penstock.core.stopping import WORK_STOP_SECONDS_MAX, StopDeadline
 from penstock.core.types import TopicPartition
+from penstock.storage.cut_runner import CutRunner
 from penstock.storage.disk.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard
 from penstock.storage.disk.disk_watch import DiskWatch
 from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS
@@ -38,7 +36,7 @@ from penstock.storage.group_commit import GroupCommit
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_starts import LogStarts
-from penstock.storage.managed_directory import DetachedSegments
+from penstock.storage.managed_directory import DetachedSegments, ManagedDirectory
 from penstock.storage.threaded_reads import ThreadedReads
 from penstock.storage.worker_pool import WorkClass, WorkerPool
 
@@ -51,8 +49,6 @@ Result = TypeVar("Result")
 
 _RETENTION_SLICE: Final = 200
 """Logs checked at once, about half a millisecond."""
-_SWAP_RETRY_SECONDS: Final = 1.0
-"""Until a truncation that a swap delayed is retried."""
 
 
 class StorageService(ThreadedReads):
@@ -92,6 +88,16 @@ class StorageService(ThreadedReads):
         self._cleaner: LogCleaner | None = None
         self._log_starts = LogStarts(manager, self._work, asyncio.Lock)
         self._round_done = asyncio.Event()
+        self._runner = CutRunner(
+            manager,
+            self._work,
+            self._file_removal,
+            asyncio.sleep,
+            self._wait_unused,
+            self._forget_detached,
+        )
+        self._cuts: set[asyncio.Task[dict[TopicPartition, PenstockError]]] = set()
+        """Truncations under way. They end when their callers are cancelled, too."""
 
     # --- Life ---
 
@@ -118,6 +124,7 @@ class StorageService(ThreadedReads):
         if deadline is None:
             deadline = StopDeadline(self._clock)
         deadline.begin()
+        await self._finish_cuts(deadline)
         self._commit.begin_stop()
         try:
             async with asyncio.timeout(deadline.seconds_left):
@@ -170,16 +177,65 @@ class StorageService(ThreadedReads):
             ]
         await self._work(self.manager.purge_deleted)
 
+    # --- Cutting ---
+
     async def truncate_log(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Truncate a log while no other task removes its files; a swap of segments ends first."""
-        while True:
-            async with self._file_removal:
-                log = self.manager.logs[topic_partition]
-                if not log.is_swapping:
-                    await self._wait_between_rounds({log})
-                    self.manager.truncate_log(topic_partition, offset)
-                    return
-            await asyncio.sleep(_SWAP_RETRY_SECONDS)
+        """Remove the batches at and above `offset`, durably, and the batch that holds it.
+
+        Meanwhile the log refuses appends and reads with `LogBusyError`. Afterwards its offsets are
+        lower: `synced_offset` and `durable_offset` are at most the new `end_offset`, and a round
+        of the flusher follows if the remaining records were not synced.
+        """
+        errors = await self.truncate_logs({topic_partition: offset})
+        for error in errors.values():
+            raise error
+
+    async def truncate_logs(
+        self, offsets: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, PenstockError]:
+        """As `truncate_log`, with one write of the checkpoints; return the errors by partition."""
+        return await self._run_cut(self._runner.truncate(offsets))
+
+    async def restart_log(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Drop all records of a log, durably; it is empty and begins at `offset`."""
+        errors = await self._run_cut(self._runner.restart({topic_partition: offset}))
+        for error in errors.values():
+            raise error
+
+    async def _run_cut(
+        self, cut: Coroutine[None, None, dict[TopicPartition, PenstockError]]
+    ) -> dict[TopicPartition, PenstockError]:
+        """Run a cut to its end, also if the caller is cancelled; `stop` waits for it."""
+        assert self._loop is not None, "the service is not started"
+        task = self._loop.create_task(cut)
+        self._cuts.add(task)
+        task.add_done_callback(self._cut_ended)
+        return await asyncio.shield(task)
+
+    def _cut_ended(self, task: "asyncio.Task[dict[TopicPartition, PenstockError]]") -> None:
+        self._cuts.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.warning("a truncation did not end: %s", task.exception())
+        if self._pool is not None:
+            self.schedule_flush()
+
+    async def _finish_cuts(self, deadline: StopDeadline) -> None:
+        """Let the cuts under way end before the deadline."""
+        if self._cuts:
+            seconds = min(WORK_STOP_SECONDS_MAX, deadline.seconds_left)
+            _, late = await asyncio.wait(self._cuts, timeout=seconds)
+            for task in late:
+                task.cancel()
+
+    async def _wait_unused(self, logs: set[PartitionLog]) -> None:
+        """Return when no round and no snapshot works on these logs; other rounds go on."""
+        while any(log.is_flushing for log in logs) or self._commit.is_storing(logs):
+            self._round_done.clear()
+            await self._round_done.wait()
+
+    def _forget_detached(self, log: PartitionLog) -> None:
+        """Forget segments of a restarted log that wait for their removal: their files are gone."""
+        self._unremoved = [entry for entry in self._unremoved if entry.log is not log]
 
     def _note_round(self) -> None:
         self._round_done.set()
@@ -206,15 +262,22 @@ class StorageService(ThreadedReads):
         return await self.pool.run(WorkClass.DUTIES, call)
 
     async def checkpoint(self) -> None:
-        """Write the recovery points of logs whose synced offset moved."""
+        """Write recovery points and high watermarks, where they moved."""
         for directory, _ in self.manager.take_moved():
-            try:
-                await self._work(directory.write_recovery_points)
-            except OSError as error:
-                # Without disk space the old points stay: a start after a crash verifies more.
-                if error.errno not in RETRIABLE_ERRNOS:
-                    directory.shared.fail(error)
+            await self._write_checkpoint(directory, directory.write_recovery_points)
+        for directory in self.manager.take_high_watermarks():
+            await self._write_checkpoint(directory, directory.write_high_watermarks)
         self.schedule_flush()
+
+    async def _write_checkpoint(
+        self, directory: ManagedDirectory, write: Callable[[], None]
+    ) -> None:
+        try:
+            await self._work(write)
+        except OSError as error:
+            # Without disk space the old file stays: a start after a crash has more work.
+            if error.errno not in RETRIABLE_ERRNOS:
+                directory.shared.fail(error)
 
     async def run_retention(self) -> None:
         """Delete segments by retention, a few logs at a time."""

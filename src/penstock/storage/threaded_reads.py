@@ -76,7 +76,7 @@ class ThreadedReads:
                 if is_rebuilt:
                     raise
                 is_rebuilt = True
-                rebuild_active(log)
+                _rebuild(log, truncations)
                 continue
             except CorruptBatchError as error:
                 if log.truncations != truncations:
@@ -134,3 +134,9 @@ class ThreadedReads:
                     # Retention or compaction was faster than the search.
                     continue
                 raise StorageError(f"the disk could not be read: {error}") from error
+
+
+def _rebuild(log: PartitionLog, truncations: int) -> None:
+    """Rebuild the index that misled a read, unless a truncation changes it on another thread."""
+    if log.truncations == truncations:
+        rebuild_active(log)

@@ -62,7 +62,7 @@ class LogView(NamedTuple):
     log_start_offset: int
     end_offset: int
     offset_limit: int
-    """All records below it are synced and decided."""
+    """All records below it are synced, committed and decided."""
     truncations: int
     """The log's count of truncations: a pass must not use records that were cut off since."""
 
@@ -94,7 +94,7 @@ def view_of(log: PartitionLog, home: ManagedDirectory) -> LogView:
         home.cleaned_offsets.get(log.topic_partition),
         log.log_start_offset,
         log.end_offset,
-        log.first_undecided(log.synced_offset),
+        log.first_undecided(log.deletion_limit),
         log.truncations,
     )
 
@@ -200,7 +200,9 @@ class LogCleaner:
                 self._put_aside(log, error)
             return True
         except PenstockError as error:
-            self._put_aside(log, error)
+            # A truncation removes records while they are read: that is not damage.
+            if self._is_same(view):
+                self._put_aside(log, error)
             return True
         except OSError as error:
             if error.errno not in RETRIABLE_ERRNOS:

@@ -4,7 +4,7 @@
 the directory. Only then is the new content durable.
 
 An offset checkpoint (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
-`cleaner-offset-checkpoint`) is text:
+`cleaner-offset-checkpoint`, `replication-offset-checkpoint`) is text:
 
     0                      version
     2                      number of entries
@@ -24,6 +24,7 @@ from penstock.storage.disk.filesystem import FileSystem, write_fully
 RECOVERY_POINT_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_FILE: Final = "log-start-offset-checkpoint"
 CLEANER_FILE: Final = "cleaner-offset-checkpoint"
+HIGH_WATERMARK_FILE: Final = "replication-offset-checkpoint"
 _VERSION: Final = "0"
 
 

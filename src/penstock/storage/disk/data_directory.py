@@ -5,6 +5,7 @@
     .kafka_cleanshutdown                exists only after a clean stop
     recovery-point-offset-checkpoint    all data below is synced
     log-start-offset-checkpoint         all records below are deleted
+    replication-offset-checkpoint       high watermarks of logs with replicas elsewhere: a hint
     <topic>-<partition>/                one log, with partition.metadata (version, topic_id)
     <topic>-<partition>.<id>-delete/    a log being deleted
 

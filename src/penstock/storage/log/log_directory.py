@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.core.errors import DiskFullError, LogDirectoryOfflineError
 from penstock.core.limits import UNSYNCED_BYTES_MAX
+from penstock.core.types import TopicPartition
 from penstock.storage.disk.filesystem import File, FileSystem
 from penstock.storage.disk.open_files import OpenFiles
 from penstock.storage.log.leader_epochs import LeaderEpochs
@@ -32,16 +33,29 @@ class LogMark(NamedTuple):
     position: int
 
 
+class GapNotes(Protocol):
+    """The durable note that offsets may be missing in a log; `ManagedDirectory` is one."""
+
+    def note_gaps(self, topic_partition: TopicPartition, log_start_offset: int) -> None:
+        """Note in memory that a log has gaps."""
+        ...
+
+    def write_cleaned_offsets(self) -> None:
+        """Write the notes. Any thread."""
+        ...
+
+
 class FlushJob:
     """The work that must be on the disk before the log's durable offset may reach `mark`.
 
-    The order is fixed: epochs, data files, then names (`flush_work`).
+    The order is fixed: gaps, epochs, data files, then names (`flush_work`).
     """
 
     __slots__ = (
         "aborting",
         "epochs",
         "files",
+        "gaps",
         "is_done",
         "log",
         "mark",
@@ -72,6 +86,8 @@ class FlushJob:
         """Files of `segments`: written and not synced, so they stay open if they are owed again."""
         self.epochs: bytes | None = None
         """Content of the leader-epoch checkpoint, when an epoch is new."""
+        self.gaps: GapNotes | None = None
+        """Where the first gap of the log must be noted."""
         self.small_paths: Sequence[str] = ()
         """Paths of some of `files`, in case they are owed again."""
         self.aborting: Sequence[TransactionIndex] = ()
@@ -84,7 +100,12 @@ class FlushJob:
     @property
     def is_plain(self) -> bool:
         """Whether the job consists only of syncing `files`, in any order."""
-        return not (self.sync_directory or self.sync_parent or self.epochs is not None)
+        return not (
+            self.sync_directory
+            or self.sync_parent
+            or self.epochs is not None
+            or self.gaps is not None
+        )
 
 
 @dataclass(slots=True)
@@ -101,6 +122,8 @@ class OwedWork:
     """Names in the log's directory are new."""
     parent: bool = False
     """The log's directory itself is new."""
+    gaps: GapNotes | None = None
+    """Where the first gap of the log must be noted."""
     birth: bool = False
     """The log never had a record; the owed work waits for its first batch."""
 
@@ -108,7 +131,12 @@ class OwedWork:
     def is_empty(self) -> bool:
         """Whether nothing is owed."""
         return not (
-            self.segments or self.small_paths or self.epochs or self.directory or self.parent
+            self.segments
+            or self.small_paths
+            or self.epochs
+            or self.directory
+            or self.parent
+            or self.gaps
         )
 
     @property
@@ -128,7 +156,7 @@ class OwedWork:
         return (
             len(segments) == 1
             and segments[0] is active
-            and not (self.small_paths or self.epochs or self.directory or self.parent)
+            and not (self.small_paths or self.epochs or self.directory or self.parent or self.gaps)
             and not active.transactions.is_unsynced
         )
 
@@ -175,6 +203,7 @@ class OwedWork:
         job.epochs = log.epochs.to_bytes() if self.epochs else None
         job.small_paths = self.small_paths
         job.aborting = aborting
+        job.gaps, self.gaps = self.gaps, None
         job.sync_directory = self.directory
         job.sync_parent = self.parent
         self.small_paths = []
@@ -196,6 +225,7 @@ class OwedWork:
         for transactions in job.aborting:
             transactions.is_unsynced = True
         self.epochs |= job.epochs is not None
+        self.gaps = self.gaps or job.gaps
         self.directory |= job.sync_directory
         self.parent |= job.sync_parent
         self.keep_only(segments)
@@ -252,6 +282,7 @@ class LogDirectory:
         "failure",
         "filesystem",
         "flush_mode",
+        "gaps",
         "is_sync_first",
         "on_failure",
         "open_files",
@@ -283,6 +314,8 @@ class LogDirectory:
         """Logs whose producer snapshot can be stored, in the order in which they came."""
         self.snapshots_missed: dict[SnapshotLog, None] = {}
         """Logs that want a producer snapshot at the next checkpoint."""
+        self.gaps: GapNotes | None = None
+        """Where a replica's append notes the first gap of a log."""
         self.failure: LogDirectoryOfflineError | None = None
         self.on_failure: Callable[[], object] | None = None
         """Called once, by the thread that finds the directory failed."""

@@ -115,6 +115,7 @@ def load_log(
             recovery_point=recovery_point,
             interval_bytes=settings.index_interval_bytes,
             allow_gaps=settings.is_compacted,
+            is_adopted=settings.is_adopted,
         )
         rebuild_from = recovery_point if has_markers else None
         is_changed = True
@@ -242,7 +243,8 @@ def _clean_end(directory: str, active: Segment, settings: LogSettings, recovery_
     """End offset after a clean stop: walk over the batches behind the last index entry."""
     try:
         end_offset = _walk_tail(active)
-    except CorruptIndexError:
+    except (CorruptIndexError, CorruptBatchError, QuarantinedLogError):
+        # A small index is not synced by a clean stop: after a power cut it may be an older one.
         rebuild_indexes(active, settings.index_interval_bytes)
         end_offset = _walk_tail(active)
     if end_offset < recovery_point:

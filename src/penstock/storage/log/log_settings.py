@@ -35,6 +35,8 @@ class LogSettings:
     is_compacted: bool = False
     """Whether offsets may be missing in the log (cleanup.policy=compact, now or once): recovery
     and reads then allow gaps."""
+    is_adopted: bool = False
+    """Whether another broker wrote the log: its compaction may leave gaps between segments."""
     deletes_records: bool = True
     """cleanup.policy has `delete`, or is empty: DeleteRecords may advance the start."""
     compacts: bool = False

@@ -71,6 +71,16 @@ class AppendInfo:
         self.is_duplicate = is_duplicate
 
 
+class ReplicaAppend(NamedTuple):
+    """The batches of a leader that a replica appended."""
+
+    first_offset: int
+    """Base offset of the first batch."""
+    last_offset: int
+    batch_count: int
+    size_bytes: int
+
+
 class LogRead:
     """Whole batches from the log.
 

@@ -1,4 +1,4 @@
-"""`PartitionLog`: the ordered segments of one partition: append, roll, read, truncate, advance.
+"""`PartitionLog`: the ordered segments of one partition: append, roll, read, advance.
 
 Guarantees:
 
@@ -7,6 +7,8 @@ Guarantees:
   names and leader epochs included. The high watermark never passes it.
 - An append is atomic: a failed one leaves no bytes, no producer state, no epoch.
 - A read returns whole batches that end below the given limit.
+- Retention, compaction and `advance_start` never pass `deletion_limit`: records that are not
+  synced, or not committed where other brokers have replicas, are never deleted.
 
 Three offsets, always `log_start_offset <= durable_offset <= end_offset`, and `synced_offset`, up to
 which data is synced in any flush mode; it becomes the recovery point.
@@ -14,6 +16,7 @@ which data is synced in any flush mode; it becomes the recovery point.
 One thread owns a log and calls everything that changes it; other threads may call `read` with
 `nowait=False`, and the flusher's thread works only on its `FlushJob`s. It does not decide when to
 sync (`flusher`), which segments to delete (`retention`) or what a damaged file means (`recovery`).
+`replica_append` appends a replica's batches; `log_truncation`, one package up, truncates.
 """
 
 import threading
@@ -26,18 +29,24 @@ from penstock.records.batch import patch_for_append
 from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.log.leader_epochs import EpochEnd
 from penstock.storage.log.log_directory import FlushJob, LogDirectory, LogMark, OwedWork
-from penstock.storage.log.log_loader import LoadedLog, load_producers
+from penstock.storage.log.log_loader import LoadedLog
 from penstock.storage.log.log_reader import aborted_in, read_log
 from penstock.storage.log.log_search import Turn, find_max_timestamp, find_timestamp, no_turn
 from penstock.storage.log.log_settings import LogSettings
 from penstock.storage.log.log_snapshots import LogSnapshots
-from penstock.storage.log.log_types import AppendableBatch, AppendInfo, LogRead, TimestampAndOffset
+from penstock.storage.log.log_types import (
+    AppendableBatch,
+    AppendInfo,
+    LogRead,
+    ReplicaAppend,
+    TimestampAndOffset,
+)
 from penstock.storage.log.open_transactions import NO_GUARD, AbortedTransaction
+from penstock.storage.log.replica_append import append_batches
 from penstock.storage.log.retention import expired_count
 from penstock.storage.log.rolling import is_roll_due, is_untimed_roll_due
 from penstock.storage.log.room import make_room
 from penstock.storage.log.segment import Segment
-from penstock.storage.log.truncation import cut_segments
 
 _LOG_APPEND_TIME = 0x08
 
@@ -46,9 +55,6 @@ class PartitionLog:
     """One partition's log. See the module for its guarantees."""
 
     __slots__ = (
-        "_latest_epoch",
-        "_owed",
-        "_shared",
         "aborting",
         "active",
         "directory",
@@ -56,18 +62,23 @@ class PartitionLog:
         "durable_offset",
         "end_offset",
         "epochs",
+        "high_watermark",
         "is_dirty",
         "is_flushing",
+        "is_replicated",
         "is_swapping",
         "is_touched",
+        "latest_epoch",
         "limit_mark",
         "log_start_offset",
+        "owed",
         "positions",
         "problem",
         "producers",
         "rebuild_lock",
         "segments",
         "settings",
+        "shared",
         "snapshots",
         "synced_offset",
         "topic_id",
@@ -83,7 +94,7 @@ class PartitionLog:
         settings: LogSettings,
         loaded: LoadedLog,
     ) -> None:
-        self._shared = shared
+        self.shared = shared
         self.directory = loaded.directory
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -94,7 +105,8 @@ class PartitionLog:
         self.active = loaded.segments[-1]
         self.producers = loaded.producers
         self.epochs = loaded.epochs
-        self._latest_epoch = loaded.epochs.latest_epoch
+        self.latest_epoch = loaded.epochs.latest_epoch
+        """Leader epoch of the last batch, or -1."""
         self.log_start_offset = loaded.log_start_offset
         self.end_offset = self.durable_offset = self.synced_offset = loaded.end_offset
         self.durable_mark = LogMark(loaded.end_offset, self.active, self.active.size)
@@ -104,10 +116,14 @@ class PartitionLog:
         self.rebuild_lock = threading.Lock()
         """Held by the thread that rebuilds a sealed segment's index."""
         self.problem: StorageError | None = None
-        """Why the log is not served (closed, deleted or quarantined), or None."""
+        """Why the log is not served (closed, deleted, quarantined, being truncated), or None."""
         self.truncations = 0
         """Counts truncations; a read on another thread that spans one must be repeated."""
         self.is_dirty = self.is_flushing = False
+        self.is_replicated = False
+        """Whether other brokers have replicas; then retention stops at `high_watermark`."""
+        self.high_watermark = loaded.log_start_offset
+        """Records below it are committed; set by replication. After a start, the checkpoint's."""
         self.is_swapping = False
         """While compaction exchanges segments, no other code removes any of this log."""
         self.is_touched = loaded.is_changed
@@ -115,7 +131,7 @@ class PartitionLog:
         self.snapshots = LogSnapshots(loaded.stored_offset)
         if loaded.stored_offset < self.active.base_offset:
             self.snapshots.miss(self, shared)
-        self._owed = OwedWork(
+        self.owed = OwedWork(
             small_paths=loaded.unsynced,
             epochs=loaded.are_epochs_changed,
             directory=loaded.is_new or loaded.is_bare,
@@ -135,9 +151,9 @@ class PartitionLog:
 
         The first batch of a transaction needs the `guard` of its verification.
         """
-        shared, header = self._shared, batch.header
+        shared, header = self.shared, batch.header
         if self.problem is not None or not shared.takes_appends:
-            self._refuse()
+            self.refuse()
             raise shared.overload()
         if header.producer_id >= 0:
             original = self.producers.check(header, guard)
@@ -156,7 +172,7 @@ class PartitionLog:
         patch_for_append(buffer, 0, base_offset=base_offset, leader_epoch=leader_epoch)
         try:
             if active.size and is_roll_due(active, settings, size, last_offset, timestamp_ms):
-                active = self._roll()
+                active = self.begin_segment()
             make_room(active, size, shared.room_append_bytes)
             max_at = base_offset + batch.offset_of_max_timestamp
             interval_bytes = settings.index_interval_bytes
@@ -165,11 +181,11 @@ class PartitionLog:
             raise self._append_failed(error) from error
         if header.producer_id >= 0:
             self.producers.update(header, base_offset, timestamp_ms)
-        if leader_epoch != self._latest_epoch:
-            self._begin_epoch(leader_epoch, base_offset)
+        if leader_epoch != self.latest_epoch:
+            self.begin_epoch(leader_epoch, base_offset)
         self.end_offset = last_offset + 1
         if not (active.is_dirty and self.is_dirty):
-            self._owed.add(active)
+            self.owed.add(active)
             self.mark_dirty()
         if not shared.is_sync_first:
             self.durable_offset = last_offset + 1
@@ -183,29 +199,47 @@ class PartitionLog:
             is_duplicate=False,
         )
 
+    def append_replica(
+        self, records: memoryview, *, leader_epoch: int, allow_gaps: bool = False
+    ) -> ReplicaAppend:
+        """Append a leader's batches exactly as they are, into the page cache; see `replica_append`.
+
+        Raises `InvalidReplicaBatchError`, and appends none of them, if one is not acceptable.
+        """
+        if self.problem is not None or not self.shared.takes_appends:
+            self.refuse()
+            raise self.shared.overload()
+        try:
+            return append_batches(self, records, leader_epoch, allow_gaps=allow_gaps)
+        except OSError as error:
+            raise self._append_failed(error) from error
+
     def mark_dirty(self) -> None:
         """Put the log on the flusher's list, once."""
         if not self.is_dirty:
             self.is_dirty = True
             self.is_touched = True
-            self._shared.dirty.append(self)
+            self.shared.dirty.append(self)
 
-    def _refuse(self) -> None:
+    def refuse(self) -> None:
         """Raise the reason why the log cannot be appended to or read."""
-        reason = self.problem or self._shared.failure
+        reason = self.problem or self.shared.failure
         if reason is not None:
             raise reason.again()
 
-    def _roll(self) -> Segment:
+    def begin_segment(self) -> Segment:
         """Seal the active segment and begin a new one at `end_offset`."""
         sealed = self.active
+        if self.owed.birth:
+            # Without it a power cut may leave only the new name: a log that begins in the middle.
+            self.shared.filesystem.sync_directory(self.directory)
         sealed.finish()
         created = Segment.create(
-            self._shared.filesystem, self._shared.open_files, self.directory, self.end_offset
+            self.shared.filesystem, self.shared.open_files, self.directory, self.end_offset
         )
-        self._owed.add(sealed)
-        self._owed.directory = True
-        self.snapshots.take(self, self._shared, 0, is_periodic=False)
+        self.owed.add(sealed)
+        self.owed.directory = True
+        self.snapshots.take(self, self.shared, 0, is_periodic=False)
         self.segments = [*self.segments, created]
         self.active = created
         return created
@@ -214,25 +248,25 @@ class PartitionLog:
         """Begin a new segment if the active one has batches."""
         if self.active.size:
             try:
-                self._roll()
+                self.begin_segment()
             except OSError as error:
                 raise self._append_failed(error) from error
             self.mark_dirty()
 
-    def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
+    def begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
         """Note a new leader's first batch; the flusher writes the file before it is durable."""
-        self._owed.epochs |= self.epochs.assign(leader_epoch, base_offset)
-        self._latest_epoch = self.epochs.latest_epoch
+        self.owed.epochs |= self.epochs.assign(leader_epoch, base_offset)
+        self.latest_epoch = self.epochs.latest_epoch
 
     def _append_failed(self, error: OSError) -> StorageError:
         """After a failed write: cut it off; continue if only space or descriptors are short."""
         if error.errno not in RETRIABLE_ERRNOS:
-            return self._shared.fail(error)
+            return self.shared.fail(error)
         try:
             self.active.cut_back()
         except OSError as second:
-            return self._shared.fail(second)
-        return DiskFullError(f"no room in {self._shared.path} for a batch: {error}")
+            return self.shared.fail(second)
+        return DiskFullError(f"no room in {self.shared.path} for a batch: {error}")
 
     # --- Flushing: the flusher calls these on the owner's thread ---
 
@@ -242,8 +276,8 @@ class PartitionLog:
         mark = LogMark(self.end_offset, active, active.size)
         if sealed_only:
             mark = LogMark(active.base_offset, active, 0)
-        job = self._owed.take(
-            self._shared.filesystem, self, mark, self.truncations, active, sealed_only=sealed_only
+        job = self.owed.take(
+            self.shared.filesystem, self, mark, self.truncations, active, sealed_only=sealed_only
         )
         self.is_dirty = False
         return job
@@ -258,32 +292,32 @@ class PartitionLog:
         self.durable_mark = mark
         self.durable_offset = max(self.durable_offset, mark.offset)
         if self.snapshots.taken is not None:
-            self.snapshots.offer(self, self._shared)
+            self.snapshots.offer(self, self.shared)
         return True
 
     def flush_undone(self, job: FlushJob) -> None:
         """No disk space for the job's small files: all its work is owed again."""
-        self._owed.put_back(job, self.segments)
+        self.owed.put_back(job, self.segments)
         self.mark_dirty()
 
     @property
     def owes_sync(self) -> bool:
         """Whether a clean stop must sync files of it; not for a new log without records."""
-        return not (self._owed.is_empty or self._owed.is_birth)
+        return not (self.owed.is_empty or self.owed.is_birth)
 
     @property
     def is_changed(self) -> bool:
         """Whether a clean stop must write files of it."""
-        return self.is_touched and not self._owed.is_birth
+        return self.is_touched and not self.owed.is_birth
 
     @property
     def owes_sealed(self) -> bool:
         """Whether a sealed segment or a name waits for its sync."""
-        return self._owed.directory or len(self._owed.segments) > 1
+        return self.owed.directory or len(self.owed.segments) > 1
 
     def snapshot_if_due(self) -> None:
         """Take a producer snapshot when much was appended since the last one."""
-        self.snapshots.take_if_due(self, self._shared, self.active.size)
+        self.snapshots.take_if_due(self, self.shared, self.active.size)
 
     # --- Reading ---
 
@@ -314,82 +348,48 @@ class PartitionLog:
 
     def offset_for_timestamp(self, time_ms: int, turn: Turn = no_turn) -> TimestampAndOffset | None:
         """The first record at or after a time. May decompress a batch: not on the loop."""
-        self._refuse()
+        self.refuse()
         return find_timestamp(self, time_ms, turn)
 
     def max_timestamp(self, turn: Turn = no_turn) -> TimestampAndOffset | None:
         """The first record with the highest timestamp. Not on the loop."""
-        self._refuse()
+        self.refuse()
         return find_max_timestamp(self, turn)
-
-    @property
-    def latest_epoch(self) -> int:
-        """Leader epoch of the last batch, or -1."""
-        return self._latest_epoch
 
     def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
         """Where an epoch ends, as OffsetForLeaderEpoch answers it."""
         return self.epochs.end_offset_for(epoch, self.end_offset)
 
-    # --- Cutting ---
+    # --- Deleting ---
 
-    def batch_start(self, offset: int) -> int:
-        """Where the batch that holds `offset` begins."""
-        segment = next(found for found in reversed(self.segments) if found.base_offset <= offset)
-        base_offset = segment.find_batch(offset, nowait=False)[1]
-        return base_offset if 0 <= base_offset < offset else offset
-
-    def truncate_to(self, offset: int) -> None:
-        """Remove all batches starting at `offset`, durably. A batch begins there. Blocks.
-
-        `LogManager.truncate_log` lowers the checkpointed recovery point first, or a crash in here
-        would look like damage.
-        """
-        self._refuse()
-        if offset >= self.end_offset:
-            return
-        assert offset >= self.log_start_offset, "truncate below the start is a new log"
-        assert not self.is_swapping, "`StorageService.truncate_log` waits for the end of a swap"
-        self.truncations += 1
-        filesystem = self._shared.filesystem
-        try:
-            keep = cut_segments(filesystem, self.directory, self.segments, offset)
-            self.epochs.truncate_end(offset)
-            self.producers, stored_offset = load_producers(
-                filesystem, self.directory, keep, offset, drop_later=True
-            )
-        except OSError as error:
-            raise self._shared.fail(error) from error
-        self.snapshots.begin_anew(self, self._shared, stored_offset)
-        self._settle(keep, offset)
-
-    def _settle(self, segments: list[Segment], end_offset: int) -> None:
-        """Begin anew at `end_offset` after a truncation."""
-        self.replace_segments(segments)
-        self.active, self.end_offset = segments[-1], end_offset
-        self._latest_epoch = self.epochs.latest_epoch
-        self._owed.epochs = True
-        self.durable_offset = min(self.durable_offset, end_offset)
-        self.synced_offset = min(self.synced_offset, end_offset)
-        self.durable_mark = self.limit_mark = LogMark(end_offset, self.active, self.active.size)
-        self.mark_dirty()
+    @property
+    def deletion_limit(self) -> int:
+        """No record at or above it is deleted or compacted."""
+        if self.is_replicated and self.high_watermark < self.synced_offset:
+            return self.high_watermark
+        return self.synced_offset
 
     def advance_start(self, offset: int) -> None:
-        """Hide all records below `offset`; the next retention removes their segments."""
-        self._refuse()
-        if offset > self.durable_offset:
-            raise OffsetOutOfRangeError(offset, self.log_start_offset, self.durable_offset)
+        """Hide all records below `offset`; the next retention removes their segments.
+
+        Raises `OffsetOutOfRangeError` above the durable offset, or above `deletion_limit` where
+        other brokers have replicas.
+        """
+        self.refuse()
+        limit = self.deletion_limit if self.is_replicated else self.durable_offset
+        if offset > limit:
+            raise OffsetOutOfRangeError(offset, self.log_start_offset, limit)
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.is_touched = True
-            self._owed.epochs |= self.epochs.truncate_start(offset)
+            self.owed.epochs |= self.epochs.truncate_start(offset)
 
     def delete_old_segments(self, now_ms: int) -> list[Segment]:
         """Detach the segments that retention deletes; the start moves with them.
 
         The caller removes files after it wrote the new log start, or a crash would leave a hole.
         """
-        if self.problem is not None or self._shared.failure is not None or self.is_swapping:
+        if self.problem is not None or self.shared.failure is not None or self.is_swapping:
             return []
         settings = self.settings
         if is_untimed_roll_due(self.active, settings, now_ms):
@@ -404,7 +404,7 @@ class PartitionLog:
             retention_ms=settings.retention_ms,
             retention_bytes=settings.retention_bytes,
             log_start_offset=self.log_start_offset,
-            offset_limit=self.synced_offset,
+            offset_limit=self.deletion_limit,
         )
         if count == len(segments):
             # The last one is removed next time, when its successor and the producers are on the
@@ -414,20 +414,20 @@ class PartitionLog:
             count -= 1
         if self.producers.entries:
             # A start after a crash loads producers from the last snapshot and the batches after it.
-            count = self.snapshots.deletable(self, self._shared, ends[:count])
+            count = self.snapshots.deletable(self, self.shared, ends[:count])
         if count == 0:
             return []
         self.advance_start(ends[count - 1])
         gone = self.segments[:count]
         self.replace_segments(self.segments[count:])
-        self._owed.directory = True
+        self.owed.directory = True
         return gone
 
     def replace_segments(self, segments: list[Segment]) -> None:
         """Replace the segments, and forget the owed work of removed ones."""
         self.segments = segments
         self.positions.clear()
-        self._owed.keep_only(segments)
+        self.owed.keep_only(segments)
 
     def close(self, problem: StorageError) -> None:
         """Drop all handles; every later use raises `problem`."""
@@ -445,5 +445,6 @@ class PartitionLog:
         assert self.active.base_offset <= self.end_offset
         assert (self.active.size == 0) == (self.active.base_offset == self.end_offset)
         assert max(self.synced_offset, self.durable_mark.offset) <= self.end_offset
+        assert not self.is_replicated or self.high_watermark <= self.end_offset
         self.producers.validate()
         self.epochs.validate()

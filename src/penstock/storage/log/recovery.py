@@ -23,7 +23,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.core.errors import QuarantinedLogError
-from penstock.core.limits import RECOVERY_CHUNK_BYTES, STORED_BATCH_BYTES_MAX
+from penstock.core.limits import (
+    RECOVERY_CHUNK_BYTES,
+    SEGMENT_RELATIVE_OFFSET_MAX,
+    STORED_BATCH_BYTES_MAX,
+)
 from penstock.records.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
@@ -84,6 +88,7 @@ def recover_segments(
     recovery_point: int,
     interval_bytes: int,
     allow_gaps: bool,
+    is_adopted: bool = False,
 ) -> Recovered:
     """Verify all data past the recovery point.
 
@@ -98,7 +103,12 @@ def recover_segments(
     for number in range(first, len(segments)):
         segment = segments[number]
         gap = segment.base_offset - scan.next_offset
-        is_misplaced = gap < 0 or (gap > 0 and not allow_gaps)
+        # Gaps lie inside segments, unless they are longer than an index allows: after a short gap
+        # between segments past the recovery point, the end of the one before it is lost. The
+        # compaction of Apache Kafka leaves gaps between segments too: its logs are not cut there.
+        is_short = gap <= SEGMENT_RELATIVE_OFFSET_MAX
+        is_lost = scan.next_offset >= recovery_point and is_short and not is_adopted
+        is_misplaced = gap < 0 or (gap > 0 and (is_lost or not allow_gaps))
         if is_misplaced:
             scan.damage = f"segment {segment.base_offset} where {scan.next_offset} should be"
         else:

@@ -29,7 +29,6 @@ from penstock.storage.log.index import (
     TIME_ENTRY,
     TIME_ENTRY_BYTES,
     OffsetEntry,
-    TimeEntry,
     entries_below,
     floor_by_offset,
     floor_by_position,
@@ -154,10 +153,14 @@ class Segment:
         max_record_offset: int = -1,
     ) -> None:
         """Write one batch behind the others. After an `OSError`, `cut_back` is due."""
-        position = self.size
-        file = self._file
-        if file is None:
-            file = self.file()
+        position = self.write(buffer, size)
+        if timestamp_ms > self._max_timestamp_ms:
+            self._max_record = (last_offset, max_record_offset)
+        self.note(position, size, last_offset, timestamp_ms, interval_bytes)
+
+    def write(self, buffer: Buffer, size: int) -> int:
+        """Write bytes behind the others; return their position. `note` adds their batches."""
+        position, file = self.size, self._file or self.file()
         try:
             written = file.write_at(buffer, position)
             if written != size:
@@ -167,9 +170,7 @@ class Segment:
             raise
         self.size = position + size
         self.was_used = True
-        if timestamp_ms > self._max_timestamp_ms:
-            self._max_record = (last_offset, max_record_offset)
-        self.note(position, size, last_offset, timestamp_ms, interval_bytes)
+        return position
 
     def note(
         self, position: int, size: int, last_offset: int, timestamp_ms: int, interval_bytes: int
@@ -320,9 +321,7 @@ class Segment:
 
     def read(self, position: int, size: int, *, nowait: bool) -> memoryview:
         """Exactly `size` bytes at `position`."""
-        file = self._file
-        if file is None:
-            file = self.file()
+        file = self._file or self.file()
         self.was_used = True
         if nowait:
             if size >= MAPPED_READ_BYTES_MIN:
@@ -383,7 +382,7 @@ class Segment:
         """Position before which every batch is older than `timestamp_ms`."""
         target = max(timestamp_ms - 1, 0).to_bytes(8, "big")
         block = self.time_index.block_for(target, slice(0, 8), nowait=False)
-        entry: TimeEntry | None = floor_by_time(block, timestamp_ms - 1)
+        entry = floor_by_time(block, timestamp_ms - 1)
         if entry is None:
             return 0
         return self._start_for(self.base_offset + entry.relative_offset, nowait=False)
