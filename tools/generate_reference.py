@@ -151,6 +151,8 @@ def _setting(info: SettingInfo) -> str:
 def _value(value: object) -> str:
     if value is None:
         return "unset"
+    if value == ():
+        return "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f'`"{value}"`' if isinstance(value, str) else f"`{value}`"

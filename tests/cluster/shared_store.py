@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
-from penstock.cluster.image import BrokerImage, Endpoint, MetadataImage
+from penstock.cluster.image import BrokerImage, BrokerState, Endpoint, MetadataImage
 from penstock.cluster.keys import Keys
+from penstock.cluster.link.change_values import ClusterRules
 from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.port import (
     Compare,
@@ -24,6 +25,8 @@ from penstock.core.errors import StoreError
 from penstock.core.types import PLAINTEXT
 from penstock.testing.memory_store import Fault, MemoryMetadataStore
 
+CLUSTER = ClusterRules(rebalance_seconds=None)
+"""Rules of brokers in a cluster, without moves of leaders by time."""
 Pause = Callable[[Sequence[Operation]], Awaitable[None]]
 
 
@@ -130,6 +133,31 @@ class Cluster:
         await service.start(self.tasks)
         await service.register_broker(broker(broker_id), self.tasks)
         return service
+
+    async def join(
+        self,
+        broker_id: int,
+        *,
+        rules: ClusterRules = CLUSTER,
+        is_running: bool = True,
+        directory: str | None = None,
+    ) -> MetadataService:
+        """Start a broker that is one of several, with elections."""
+        store = self.stores[broker_id] = BrokerStore(self.shared)
+        service = self.services[broker_id] = MetadataService(store, cluster=rules)
+        await service.start(self.tasks)
+        await service.register_broker(broker(broker_id, directory), self.tasks)
+        if is_running:
+            await service.change_state(BrokerState.RUNNING)
+        return service
+
+    async def three(self) -> list[MetadataService]:
+        """Start three brokers that run; the first is the controller."""
+        return [await self.join(broker_id) for broker_id in (1, 2, 3)]
+
+    async def stop_broker(self, broker_id: int) -> None:
+        """Stop a broker: its session ends."""
+        await self.services.pop(broker_id).stop()
 
     async def settle(self) -> MetadataImage:
         """Wait until every image has the newest revision; return it. All images are equal."""

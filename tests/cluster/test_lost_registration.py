@@ -16,10 +16,11 @@ from penstock.cluster.link.membership import Membership
 from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import StoreError
-from penstock.core.limits import BROKER_KEEP_ALIVE_SECONDS, BROKER_SESSION_SECONDS
+from penstock.core.limits import BROKER_SESSION_SECONDS, KEEP_ALIVES_PER_SESSION
 from penstock.core.types import PLAINTEXT
 from penstock.testing.memory_store import Fault, MemoryMetadataStore
 
+BROKER_KEEP_ALIVE_SECONDS = BROKER_SESSION_SECONDS / KEEP_ALIVES_PER_SESSION
 BROKER = BrokerImage(1, (Endpoint(PLAINTEXT, "localhost", 9092),), None, "directory-1", 0)
 
 
@@ -139,7 +140,7 @@ def test_a_registration_that_failed_half_way_is_finished_later() -> None:
         store = MemoryMetadataStore(clock=clock)
         steps = [BROKER_SESSION_SECONDS + 1, BROKER_KEEP_ALIVE_SECONDS]
 
-        async def sleep(_seconds: float) -> None:
+        async def sleep(_seconds: float, _lost: asyncio.Event) -> None:
             if not steps:
                 raise asyncio.CancelledError
             clock.seconds += steps.pop(0)

@@ -18,7 +18,7 @@ from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.values import SetByFile
 from penstock.core.errors import DuplicateBrokerError, StoreError
 from penstock.core.settings.coordinator_settings import GroupsSettings
-from tests.cluster.shared_store import BrokerStore, Cluster, broker, run_cluster
+from tests.cluster.shared_store import BrokerStore, Cluster, broker, run_cluster, until
 from tests.cluster.test_acl_changes import ALL, rule
 from tests.cluster.test_scram_changes import upsert
 
@@ -113,6 +113,8 @@ def test_a_broker_that_registers_again_writes_again() -> None:
             await cluster.expire(1)
             cluster.stores[1].deliver()
             await write(service, cluster)
+            await cluster.settle()
+            await until(lambda: 1 in service.image.brokers)
             epoch = (await cluster.settle()).brokers[1].epoch
             assert service._link._membership is not None
             assert service._link._membership.epoch == epoch

@@ -48,7 +48,7 @@ def test_options_that_do_not_fit() -> None:
         EtcdOptions((PLAIN,), ca_file="ca.pem")
     with pytest.raises(ConfigError, match="both its certificate"):
         EtcdOptions((ENCRYPTED,), certificate_file="c.pem")
-    with pytest.raises(ConfigError, match=r"both `cluster\.user`"):
+    with pytest.raises(ConfigError, match=r"both `cluster\.etcd_user`"):
         EtcdOptions((PLAIN,), user="me")
     options = EtcdOptions((PLAIN,), user="me", password=Secret("hunter2"))
     assert options.has_credentials

@@ -168,8 +168,9 @@ class ShardRig(Generic[ShardT]):
 
     def set_topics(self, partition_counts: dict[str, int]) -> None:
         """These topics exist from now on, and no others."""
-        self.topics = self.topics_maker.make(partition_counts)
-        self._do("topics", self.shard.topics_changed(self.topics, self.now_ms))
+        before, self.topics = self.topics, self.topics_maker.make(partition_counts)
+        gone = [name for name in before.names() if self.topics.by_name(name) is None]
+        self._do("topics", self.shard.topics_changed(self.topics, gone, self.now_ms))
 
     def finish(self, effect: object, result: object) -> None:
         """Somebody did what the shard asked for."""

@@ -338,7 +338,7 @@ def test_a_marker_that_comes_while_the_log_is_read_is_not_lost() -> None:
 
 def test_shards_hear_of_new_topics() -> None:
     rig = Rig()
-    rig.runtime.topics_changed(NoTopics(3))
+    rig.runtime.topics_changed(NoTopics(3), ())
     assert rig.shard.revisions == [0, 3]
 
 

@@ -4,7 +4,7 @@ The shard is the smallest one that uses everything the runtime promises: records
 at once and later, timers, effects, transactions.
 """
 
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -180,7 +180,7 @@ class ToyShard:
             replies=(Reply(ticket, Done(total)),),
         )
 
-    def topics_changed(self, topics: TopicsView, now_ms: int) -> Outcome:
+    def topics_changed(self, topics: TopicsView, gone: Collection[str], now_ms: int) -> Outcome:
         self.revisions.append(topics.revision)
         return NOTHING
 

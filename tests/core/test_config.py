@@ -247,6 +247,7 @@ def test_every_setting_says_what_it_is() -> None:
         "tls",
         "oidc",
         "ldap",
+        "cluster",
     }
 
 

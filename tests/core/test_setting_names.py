@@ -43,12 +43,14 @@ def test_nothing_is_suggested_for_nonsense() -> None:
 
 
 def test_what_cannot_change_while_a_broker_runs() -> None:
-    """Exactly these, and identity and access as a whole."""
+    """Exactly these, and identity, access and the cluster as a whole."""
     fixed = {key for key in FIELDS if not is_live(key)}
-    secured = {key for key in FIELDS if key.startswith(("security.", "tls.", "oidc.", "ldap."))}
+    sections = ("security.", "tls.", "oidc.", "ldap.", "cluster.")
+    secured = {key for key in FIELDS if key.startswith(sections)}
     assert secured <= fixed
     assert fixed - secured == {
         "node.id",
+        "node.rack",
         "node.data_dir",
         "node.storage",
         "node.uvloop",

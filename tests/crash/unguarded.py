@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 from penstock.cli.main import run
 from penstock.records.batch import BatchHeader
-from penstock.replication.manager import HostedPartition, ReplicaManager
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.manager import ReplicaManager
 from penstock.replication.read_result import PartitionRead
 from penstock.storage import group_commit
 from penstock.storage.disk.filesystem import DiskFile

@@ -25,7 +25,8 @@ from penstock.core.types import TopicPartition
 from penstock.node.coordination.transaction_effects import TransactionEffects
 from penstock.records.batch import BatchHeader, iterate_headers
 from penstock.records.validation import ValidatedBatch
-from penstock.replication.manager import HostedPartition, TransactionEnd
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.manager import TransactionEnd
 from penstock.storage import group_commit
 from penstock.storage.compaction.offset_map import OffsetMap
 from penstock.storage.flusher import Flusher, FlushRound

@@ -28,7 +28,7 @@ from penstock.protocol.stored.transaction_records import TransactionLogValue
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.record import Record
-from penstock.replication.manager import HostedPartition
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.storage.service import StorageService
 from penstock.testing.memory_disk import MemoryDisk
 from tests.coordinator.toy_shard import Helper, ManualTime, NoTopics

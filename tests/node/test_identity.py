@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import ConfigError
-from penstock.node.identity import establish_identity, known_cluster_id
+from penstock.node.identity import (
+    check_alone,
+    check_founded,
+    check_joining,
+    establish_identity,
+    known_cluster_id,
+)
 from penstock.storage.disk.data_directory import read_properties, write_properties
 from penstock.testing.memory_disk import MemoryDisk
 from tests.node.data import broker_on, fill, records
@@ -69,3 +75,29 @@ def test_a_broker_does_not_start_on_halves_of_two(tmp_path: Path) -> None:
     (second / "meta.properties").write_bytes((first / "meta.properties").read_bytes())
     with pytest.raises(ConfigError, match="two brokers"), broker_on(second):
         pass
+
+
+def test_the_directory_of_a_cluster_does_not_start_alone(disk: MemoryDisk) -> None:
+    check_alone(disk, PATH)
+    establish_identity(disk, PATH, node_id=3, cluster_id="ours", is_clustered=True)
+    with pytest.raises(ConfigError, match=r"of the cluster ours.*Set cluster\.etcd"):
+        check_alone(disk, PATH)
+    # The mark stays when the broker starts again.
+    establish_identity(disk, PATH, node_id=3, cluster_id="ours", is_clustered=True)
+    assert read_properties(disk, PATH)["metadata.store"] == "etcd"
+
+
+def test_a_broker_that_ran_alone_does_not_join_a_cluster(disk: MemoryDisk) -> None:
+    check_joining(disk, PATH, "metadata.sqlite3")
+    disk.create_file(f"{PATH}/metadata.sqlite3").close()
+    with pytest.raises(ConfigError, match=r"metadata\.sqlite3.*import of its topics"):
+        check_joining(disk, PATH, "metadata.sqlite3")
+
+
+def test_another_etcd_is_refused(disk: MemoryDisk) -> None:
+    establish_identity(disk, PATH, node_id=3, cluster_id="ours", is_clustered=True)
+    with pytest.raises(ConfigError, match=r"etcd has the cluster theirs"):
+        establish_identity(disk, PATH, node_id=3, cluster_id="theirs", is_clustered=True)
+    with pytest.raises(ConfigError, match=r"no cluster below /penstock/a/.*restore its backup"):
+        check_founded(PATH, known_cluster_id(disk, PATH), "/penstock/a/")
+    check_founded(PATH, None, "/penstock/a/")

@@ -118,10 +118,10 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
     assert isinstance(groups, Groups)
     state = listener._state
     guard = duties._storage.disk_guard(next(iter(duties._storage.manager.flushers)).directory.path)
-    shards = coordinators._kind("group").make_shard()
+    shards = coordinators._kind("group").make_shard(0)
     times = shards.state.times  # type: ignore[attr-defined]
     of_groups = shards.state.settings  # type: ignore[attr-defined]
-    of_transactions = coordinators._kind("transaction").make_shard()._settings  # type: ignore[attr-defined]
+    of_transactions = coordinators._kind("transaction").make_shard(0)._settings  # type: ignore[attr-defined]
     topics = coordinators._topics
     current = running.parts.live.current
 

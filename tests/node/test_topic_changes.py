@@ -15,8 +15,9 @@ from penstock.core.errors import DiskFullError, InvalidTopicConfigError
 from penstock.core.types import PLAINTEXT, TopicPartition
 from penstock.node.administration.topic_administration import Topics
 from penstock.protocol.error_codes import ErrorCode
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.hosting import Hosting
-from penstock.replication.manager import HostedPartition, ReplicaManager
+from penstock.replication.manager import ReplicaManager
 from penstock.storage.disk.memory_disk import MemoryDisk
 from penstock.storage.log_manager import LogManager
 from penstock.storage.service import StorageService

@@ -129,6 +129,13 @@ class CertificateAuthority:
             "server", f"CN={names[0]},O=Penstock", validity, new_key(), alternatives
         )
 
+    def broker(self, names: Sequence[str] = LOOPBACK) -> Identity:
+        """A broker of a cluster, which is a server for other brokers and a client of them."""
+        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
+        return self._identity(
+            "broker", f"CN={names[0]},O=Penstock", CURRENT, ecdsa_key(), alternatives
+        )
+
     def client(
         self,
         subject: str = "CN=client,O=Penstock",
@@ -152,10 +159,11 @@ class CertificateAuthority:
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         builder = builder.add_extension(_key_usage(is_authority=False), True)
         usages = {
-            "server": ExtendedKeyUsageOID.SERVER_AUTH,
-            "client": ExtendedKeyUsageOID.CLIENT_AUTH,
+            "server": [ExtendedKeyUsageOID.SERVER_AUTH],
+            "client": [ExtendedKeyUsageOID.CLIENT_AUTH],
+            "broker": [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH],
         }
-        builder = builder.add_extension(x509.ExtendedKeyUsage([usages[kind]]), False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage(usages[kind]), False)
         if alternatives is not None:
             builder = builder.add_extension(alternatives, False)
         signed = _signed(builder, self._own.subject, self._key)

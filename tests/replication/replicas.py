@@ -9,7 +9,8 @@ from uuid import UUID
 
 from penstock.core.types import TopicPartition
 from penstock.records.validation import ProduceRules, ValidatedBatch
-from penstock.replication.manager import HostedPartition, ReplicaManager
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.manager import ReplicaManager
 from penstock.storage.log.log_settings import FlushMode, LogSettings
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_disk import MemoryDisk

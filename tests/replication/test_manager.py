@@ -14,7 +14,7 @@ from penstock.core.errors import (
     UnknownTopicOrPartitionError,
 )
 from penstock.core.types import TopicPartition
-from penstock.replication.manager import HostedPartition
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.read_result import PartitionRead
 from penstock.replication.waits import CommitWait, FetchWait
 from penstock.storage.log.log_settings import FlushMode

@@ -11,6 +11,7 @@ from penstock.core.errors import (
 from penstock.records.validation import ValidatedBatch
 from penstock.replication.manager import TransactionEnd
 from penstock.replication.read_result import PartitionRead
+from penstock.replication.verification import begin_verification, confirm_verification
 from penstock.replication.waits import FetchWait
 from tests.replication.replicas import Node
 from tests.storage.logs import Batch, batch, headers
@@ -30,7 +31,7 @@ class Bank:
 
     def write(self, made: Batch) -> None:
         header = made.header
-        guard = self.node.replicas.begin_verification(
+        guard = begin_verification(
             self.partition,
             (header.producer_id, header.producer_epoch),
             header.base_sequence,
@@ -128,24 +129,24 @@ def test_a_reader_behind_an_open_transaction_is_not_woken_by_others(bank: Bank) 
 
 
 def test_nothing_is_verified_twice(bank: Bank) -> None:
-    replicas, partition = bank.node.replicas, bank.partition
-    guard = replicas.begin_verification(partition, (7, 0), 0, NOW_MS, adds=False)
-    assert guard == replicas.begin_verification(partition, (7, 0), 0, NOW_MS, adds=False) > 0
+    partition = bank.partition
+    guard = begin_verification(partition, (7, 0), 0, NOW_MS, adds=False)
+    assert guard == begin_verification(partition, (7, 0), 0, NOW_MS, adds=False) > 0
     bank.write(transactional_batch(7, 0))
-    assert replicas.begin_verification(partition, (7, 0), 1, NOW_MS, adds=False) == 0
-    assert replicas.begin_verification(partition, (7, 1), 0, NOW_MS, adds=False) > guard
+    assert begin_verification(partition, (7, 0), 1, NOW_MS, adds=False) == 0
+    assert begin_verification(partition, (7, 1), 0, NOW_MS, adds=False) > guard
 
 
 def test_a_coordinators_batch_needs_a_confirmed_verification(bank: Bank) -> None:
-    replicas, partition = bank.node.replicas, bank.partition
+    partition = bank.partition
     made = transactional_batch(7, -1)
-    guard = replicas.begin_verification(partition, (7, 0), -1, NOW_MS, adds=True)
+    guard = begin_verification(partition, (7, 0), -1, NOW_MS, adds=True)
     with pytest.raises(InvalidTransactionStateError):
         bank.node.append(made)
-    replicas.confirm_verification(partition, 7, guard + 1)
+    confirm_verification(partition, 7, guard + 1)
     with pytest.raises(InvalidTransactionStateError):
         bank.node.append(made)
-    replicas.confirm_verification(partition, 7, guard)
+    confirm_verification(partition, 7, guard)
     bank.node.append(made)
     bank.node.append(transactional_batch(7, -1))
     bank.node.sync()
@@ -153,9 +154,9 @@ def test_a_coordinators_batch_needs_a_confirmed_verification(bank: Bank) -> None
 
 
 def test_a_marker_takes_a_confirmed_verification_away(bank: Bank) -> None:
-    replicas, partition = bank.node.replicas, bank.partition
-    guard = replicas.begin_verification(partition, (7, 0), -1, NOW_MS, adds=True)
-    replicas.confirm_verification(partition, 7, guard)
+    partition = bank.partition
+    guard = begin_verification(partition, (7, 0), -1, NOW_MS, adds=True)
+    confirm_verification(partition, 7, guard)
     bank.end(7, commits=False)
     with pytest.raises(InvalidTransactionStateError):
         bank.node.append(transactional_batch(7, -1))

@@ -1,4 +1,4 @@
-"""The brokers of a cluster as the clients of one listener see them (pure)."""
+"""The brokers of a cluster as the clients of one listener see them, and the controller (pure)."""
 
 from collections.abc import Iterator
 
@@ -15,3 +15,14 @@ def reachable_brokers(image: MetadataImage, peer: Peer) -> Iterator[tuple[Broker
         at = broker.endpoint(peer.listener)
         if at is not None:
             yield broker, at
+
+
+def controller_id(image: MetadataImage, node_id: int) -> int:
+    """Return the broker that controls the cluster.
+
+    While there is none, it is the broker that was asked: each broker carries out administration.
+    """
+    controller = image.controller
+    if controller is None or controller.broker_id not in image.brokers:
+        return node_id
+    return controller.broker_id

@@ -19,6 +19,7 @@ from penstock.broker.ports import (
     BrokerAdministration,
     ColdReader,
     Coordinators,
+    Elections,
     GroupAdministration,
     HeavyWork,
     LogDirectories,
@@ -98,6 +99,8 @@ class BrokerServices:
     """None only in tests that change no users."""
     audit: DecisionLog | None = None
     """Records changes of rules and users, with an authorizer or without; None only in tests."""
+    elections: Elections | None = None
+    """None for a broker that is alone: its replicas are the only ones, and lead."""
     records_all_changes: bool = False
     """Whether `audit` records other changes too, without an authorizer: clients have identities."""
 

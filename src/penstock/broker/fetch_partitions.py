@@ -1,7 +1,8 @@
 """The partitions of one fetch, as far as its client may read them.
 
 A consumer needs READ on each topic. A fetch with a replica id needs CLUSTER_ACTION, for all of its
-topics: without that check each client could act as a broker (CVE-2018-1288). The permission is
+topics: without that check each client could act as a broker (CVE-2018-1288). Only the listener of
+the brokers answers it with records. The permission is
 checked before a topic is looked up by its name, so a denial does not show whether the topic exists.
 
 Each topic is decided once in a round of reads: a fetch of a thousand partitions of one topic costs
@@ -15,6 +16,7 @@ from uuid import UUID
 from penstock.broker.context import TOPIC_ID_VERSION, RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.fetch_sessions import SessionPartition
+from penstock.broker.partition_states import hosted_partition
 from penstock.core.errors import (
     NotLeaderError,
     PenstockError,
@@ -25,11 +27,15 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import FetchRequest
 from penstock.records.compression import ZSTD
-from penstock.replication.manager import HostedPartition
+from penstock.replication.admission import Fetcher
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.security.acls.values import Operation, ResourceType
 
 ZSTD_VERSION: Final = 10
 """Clients with an older version cannot decompress zstd (KIP-110)."""
+
+
+_UNAUTHORIZED: Final = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class ReadDeniedError(PenstockError):
@@ -39,6 +45,40 @@ class ReadDeniedError(PenstockError):
 def is_from_replica(request: FetchRequest) -> bool:
     """Whether the client claims to be a broker that has replicas of the partitions."""
     return request.replica_id >= 0 or request.replica_state.replica_id >= 0
+
+
+def fetcher_of(request: FetchRequest, context: RequestContext) -> Fetcher | None:
+    """Return the broker that fetches as a follower; None for a consumer.
+
+    Its reports count only if its registration is the one in the image.
+    """
+    if not context.peer.is_broker or not is_from_replica(request):
+        return None
+    broker_id, epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+    registered = context.services.metadata.image.brokers.get(broker_id)
+    is_counted = registered is not None and epoch == registered.epoch
+    return Fetcher(broker_id, epoch, is_counted)
+
+
+def refused_replica(request: FetchRequest, context: RequestContext) -> ErrorCode:
+    """Return the error for a whole request; NONE for a consumer, and for a broker of the cluster.
+
+    Only brokers may fetch as replicas, and they have their own listener. A request there must be
+    that of a replica of this cluster, with a registration that was not replaced.
+    """
+    is_replica = is_from_replica(request)
+    if not context.peer.is_broker:
+        is_open = context.services.access is None
+        return _UNAUTHORIZED if is_replica and is_open else ErrorCode.NONE
+    if not is_replica:
+        return ErrorCode.INVALID_REQUEST
+    image, claim = context.services.metadata.image, request.replica_state
+    if request.cluster_id is not None and request.cluster_id != image.cluster_id:
+        return ErrorCode.INCONSISTENT_CLUSTER_ID
+    registered = image.brokers.get(claim.replica_id)
+    if registered is not None and claim.replica_epoch < registered.epoch:
+        return ErrorCode.STALE_BROKER_EPOCH
+    return ErrorCode.NONE
 
 
 def read_code(error: PenstockError) -> ErrorCode:
@@ -101,7 +141,7 @@ def find_partition(
         topic = image.name
     if access is not None:
         access.require_topic(topic)
-    partition = context.services.replicas.partition(TopicPartition(topic, asked.partition))
+    partition = hosted_partition(TopicPartition(topic, asked.partition), context)
     if context.api_version < ZSTD_VERSION and partition.rules.codec == ZSTD:
         raise UnsupportedCompressionError(f"{partition.name} holds zstd; fetch with v10 or later")
     if access is not None and access.is_from_replica:

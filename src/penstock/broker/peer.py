@@ -6,7 +6,7 @@ authentication the client is `User:ANONYMOUS`, as in Apache Kafka.
 
 from typing import Final, NamedTuple
 
-from penstock.core.types import PLAINTEXT
+from penstock.core.types import CLUSTER_LISTENER, PLAINTEXT
 from penstock.security.principal import ANONYMOUS, Principal
 
 
@@ -22,6 +22,11 @@ class Peer(NamedTuple):
     """The SASL mechanism of its login; empty without one."""
     door: str = ""
     """The name of the door it came through, for the audit log; empty: that of the listener."""
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether it came through the listener of the brokers."""
+        return self.listener == CLUSTER_LISTENER
 
 
 UNKNOWN_PEER: Final = Peer("")

@@ -5,7 +5,7 @@ this module decides anything.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.broker.peer import Peer
@@ -13,6 +13,7 @@ from penstock.cluster.configs.described_configs import BrokerLayers, DescribedCo
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
+from penstock.cluster.link.election_outcomes import ElectionOutcome
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.scram_changes import ScramChange
 from penstock.cluster.topic_changes import MorePartitions
@@ -22,11 +23,15 @@ from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.codec import Message
-from penstock.replication.manager import HostedPartition
+from penstock.replication.admission import Fetcher
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.read_result import PartitionRead
 from penstock.security.acls.filters import AclFilter
 from penstock.security.acls.values import AclBinding, Operation, ResourceType
 from penstock.storage.log.log_types import TimestampAndOffset
+
+if TYPE_CHECKING:
+    from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
 
 Result = TypeVar("Result")
 
@@ -37,6 +42,16 @@ class Metadata(Protocol):
     @property
     def image(self) -> MetadataImage:
         """The newest image."""
+        ...
+
+
+class Elections(Protocol):
+    """Elections of leaders that clients request."""
+
+    async def elect(
+        self, places: Sequence[tuple[str, int]], *, is_unclean: bool
+    ) -> Mapping[tuple[str, int], ElectionOutcome]:
+        """Elect leaders of these partitions, by topic name and number; return the outcomes."""
         ...
 
 
@@ -195,6 +210,15 @@ class Coordinators(Protocol):
         """Ask the shard of a key."""
         ...
 
+    async def verify(
+        self, transaction: "AddPartitionsToTxnTransaction", asker: Asker
+    ) -> Message | PenstockError:
+        """Ask the coordinator of a transaction as a broker, on whatever broker it is.
+
+        The answer is an `AddPartitionsToTxnResponse`.
+        """
+        ...
+
     async def ask_partition(
         self, kind: CoordinatorKind, partition: int, request: Message, asker: Asker
     ) -> Message | PenstockError:
@@ -233,6 +257,7 @@ class ColdReader(Protocol):
         last_fetched_epoch: int,
         at_least_one: bool,
         reads_committed: bool,
+        fetcher: Fetcher | None = None,
         client: Cancellation | None = None,
     ) -> PartitionRead:
         """As `ReplicaManager.read`, but waits for the disk."""

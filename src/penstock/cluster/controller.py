@@ -12,8 +12,8 @@ Guarantees of the writes:
 - the leader is in the in-sync replicas, which are replicas of the partition;
 - a producer id is allocated once.
 
-The leader epoch of a partition is 0 and stays 0 while a partition has one replica: no other broker
-can have led in between (docs/decisions/0002).
+The leader epoch of a new partition is 0. A broker that is alone keeps it: no other broker can have
+led in between (docs/decisions/0002). In a cluster, `elections` raises it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,22 +24,25 @@ from penstock.cluster import values
 from penstock.cluster.configs.topic_configs import check_override, check_together
 from penstock.cluster.image import (
     NO_SETTINGS,
+    BrokerState,
     MetadataImage,
     PartitionImage,
     TopicImage,
     similar_name,
 )
 from penstock.cluster.keys import Keys
+from penstock.cluster.placement import placed
 from penstock.cluster.stores.port import Compare, Delete, DeletePrefix, Operation, Put
 from penstock.cluster.topic_rules import (
     DEFAULT,
     TopicRules,
     check_assignment,
     check_creatable_name,
-    check_replication_factor,
     partition_count,
+    replication_factor,
 )
 from penstock.core.errors import (
+    InvalidReplicaAssignmentError,
     InvalidRequestError,
     InvalidTopicNameError,
     PenstockError,
@@ -187,7 +190,7 @@ def _new_topic(
         assert text is not None
         settings[name] = text
     check_together({**defaults, **settings})
-    assigned = _replicas(image, topic, rules)
+    assigned = _replicas(image, topic, topic_id, rules)
     # Partitions with the same replicas share an image: a topic may have ten thousand of them.
     min_isr = int({**defaults, **settings}.get(MIN_ISR, "1"))
     first = {replicas: new_partition(image, replicas, min_isr) for replicas in set(assigned)}
@@ -196,13 +199,25 @@ def _new_topic(
 
 
 def new_partition(image: MetadataImage, replicas: tuple[int, ...], min_isr: int) -> PartitionImage:
-    """Return the first state of a partition: all replicas are in sync, because they are empty."""
-    epochs = tuple([image.brokers[broker_id].epoch for broker_id in replicas])
+    """Return the first state of a partition.
+
+    All replicas of running brokers are in sync, because they are empty; the others may not serve.
+    """
+    running = image.brokers
+    if any(running[one].state is not BrokerState.RUNNING for one in replicas):
+        running = {one: image.brokers[one] for one in running_racks(image)}
+    in_sync = tuple([one for one in replicas if one in running])
+    if not in_sync:
+        raise InvalidReplicaAssignmentError(
+            f"All brokers specified in the manual partition assignment {list(replicas)} are fenced "
+            "or in controlled shutdown."
+        )
+    epochs = tuple([image.brokers[broker_id].epoch for broker_id in in_sync])
     return PartitionImage(
         replicas,
-        replicas[0],
+        in_sync[0],
         FIRST_LEADER_EPOCH,
-        replicas,
+        in_sync,
         0,
         broker_epoch=epochs[0],
         isr_epochs=epochs,
@@ -211,7 +226,7 @@ def new_partition(image: MetadataImage, replicas: tuple[int, ...], min_isr: int)
 
 
 def _replicas(
-    image: MetadataImage, topic: NewTopic, rules: TopicRules
+    image: MetadataImage, topic: NewTopic, topic_id: UUID, rules: TopicRules
 ) -> tuple[tuple[int, ...], ...]:
     if topic.assignments:
         return check_assignment(
@@ -222,15 +237,19 @@ def _replicas(
             rules=rules,
         )
     # Kafka checks the replication factor first, so a request wrong in both gets that error.
-    check_replication_factor(topic.replication_factor, len(image.brokers))
+    racks = running_racks(image)
+    factor = replication_factor(topic.replication_factor, len(racks), rules)
     count = partition_count(topic.partition_count, rules)
-    brokers = sorted(image.brokers)
-    factor = 1 if topic.replication_factor == DEFAULT else topic.replication_factor
-    turns = [
-        tuple(brokers[(start + place) % len(brokers)] for place in range(factor))
-        for start in range(len(brokers))
-    ]
-    return tuple([turns[index % len(brokers)] for index in range(count)])
+    return placed(racks, topic_id, range(count), factor)
+
+
+def running_racks(image: MetadataImage) -> dict[int, str | None]:
+    """Return the racks of the brokers that may get new replicas."""
+    return {
+        broker.id: broker.rack
+        for broker in image.brokers.values()
+        if broker.state is BrokerState.RUNNING
+    }
 
 
 def outcome(decision: TopicDecision, failure: StoreError | None) -> TopicImage | PenstockError:

@@ -13,7 +13,8 @@ from functools import partial
 from penstock.cluster import values
 from penstock.cluster.controller import GuardedWrites
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
-from penstock.cluster.service import ChangeBase, Decision, MetadataService
+from penstock.cluster.link.change_values import ChangeBase, Decision
+from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.port import Delete, MetadataStore, Operation, Put
 from penstock.cluster.values import SetByFile
 from penstock.core.limits import STORE_OPERATIONS_MAX
@@ -31,7 +32,7 @@ class DeclarationMemory:
     ) -> None:
         """`metadata` writes for a registered broker: only while its registration is valid."""
         self._store = store
-        self._keys = Keys(root)
+        self._keys = Keys(root if metadata is None else metadata.root)
         self._metadata = metadata
 
     async def recall(self) -> dict[str, SetByFile]:

@@ -18,9 +18,10 @@ The functions of a leader (`shrunk`, `joined`, `with_min_isr`) are here too, bec
 hold together. It reads no clock, and it does not know which brokers answer.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from penstock.cluster import values
 from penstock.cluster.controller import PARTITIONS_PER_TRANSACTION, GuardedWrites
@@ -81,7 +82,8 @@ def reconciled(
     A broker that has registered again has gone and come.
     """
     in_sync, elr = list(state.in_sync), list(state.elr)
-    for replica in state.in_sync:
+    # Disks that have lost something first: the last entry stays, and should be one that kept all.
+    for replica in sorted(state.in_sync, key=members.is_valid):
         if not members.is_current(replica) and len(in_sync) > 1:
             in_sync.remove(replica)
             if len(in_sync) < state.min_isr:
@@ -232,7 +234,16 @@ def _with_in_sync(state: PartitionImage, in_sync: list[Replica]) -> PartitionIma
 
 # --- Writes of the controller ---
 
-Decide = Callable[[TopicImage, PartitionImage], PartitionImage | None]
+Decide = Callable[[TopicImage, int, PartitionImage], PartitionImage | None]
+"""The next state of a partition of a topic, by its number; None if it stays."""
+
+
+class ChangedState(NamedTuple):
+    """A partition with its next state."""
+
+    key: str
+    before: PartitionImage
+    after: PartitionImage
 
 
 def election_writes(
@@ -242,36 +253,56 @@ def election_writes(
     guards: tuple[Compare, ...],
     *,
     count_max: int | None = None,
+    partition_max: int = PARTITIONS_PER_TRANSACTION,
+    skipped: Container[str] = (),
 ) -> Iterator[GuardedWrites]:
     """Yield the transactions of all changed partitions, at most `count_max` of them.
 
-    `guards` compare the registration and the role of the controller. Each partition is compared,
-    and each new leader: it must still be registered, and its disk must have lost nothing.
+    `guards` compare the registration and the role of the controller. `partition_max`: of one
+    transaction. `skipped`: keys of partitions that are left alone.
+    """
+    changed = (one for one in _changes(keys, image, decide) if one.key not in skipped)
+    return state_writes(
+        keys, image, islice(changed, count_max), guards, partition_max=partition_max
+    )
+
+
+def state_writes(
+    keys: Keys,
+    image: MetadataImage,
+    changed: Iterable[ChangedState],
+    guards: tuple[Compare, ...],
+    *,
+    partition_max: int = PARTITIONS_PER_TRANSACTION,
+) -> Iterator[GuardedWrites]:
+    """Yield the transactions that write these states.
+
+    Each partition is compared, and each new leader: it must still be registered, and its disk must
+    have lost nothing.
     """
     compares: dict[Compare, None] = dict.fromkeys(guards)
     operations: list[Operation] = []
-    for key, before, after in islice(_changes(keys, image, decide), count_max):
+    for key, before, after in changed:
         needed = dict.fromkeys(
             (Compare.unchanged(key, before.partition_epoch), *_leader(keys, image, before, after))
         )
-        is_full = len(operations) == PARTITIONS_PER_TRANSACTION
+        is_full = len(operations) == partition_max
         if is_full or len(compares | needed) > STORE_COMPARES_MAX:
             yield GuardedWrites(tuple(compares), tuple(operations))
             compares, operations = dict.fromkeys(guards), []
         compares |= needed
-        operations.append(Put(key, values.write_partition(after)))
+        # The mark of an earlier writer is not that of this write.
+        operations.append(Put(key, values.write_partition(after._replace(written_by=None))))
     if operations:
         yield GuardedWrites(tuple(compares), tuple(operations))
 
 
-def _changes(
-    keys: Keys, image: MetadataImage, decide: Decide
-) -> Iterator[tuple[str, PartitionImage, PartitionImage]]:
+def _changes(keys: Keys, image: MetadataImage, decide: Decide) -> Iterator[ChangedState]:
     for topic in image.topics.values():
         for index, state in enumerate(topic.partitions):
-            changed = decide(topic, state)
+            changed = decide(topic, index, state)
             if changed is not None:
-                yield keys.partition(topic.id, index), state, changed
+                yield ChangedState(keys.partition(topic.id, index), state, changed)
 
 
 def _leader(
@@ -292,11 +323,27 @@ def member_decision(
     members = Members.of(image)
     epochs = members.epochs
 
-    def decide(topic: TopicImage, state: PartitionImage) -> PartitionImage | None:
+    def decide(topic: TopicImage, _index: int, state: PartitionImage) -> PartitionImage | None:
         # Most partitions are not affected: a scan of 100,000 must be fast.
-        known = [epochs.get(one) for one in state.isr]
-        if epochs.get(state.leader) == state.broker_epoch and known == [*state.isr_epochs]:
+        if is_settled(state, epochs):
             return None
         return reconciled(state, members, is_unclean_allowed=is_unclean_allowed(topic))
+
+    return decide
+
+
+def is_settled(state: PartitionImage, epochs: Mapping[int, int]) -> bool:
+    """Return whether leader and in-sync replicas have the registrations with these epochs."""
+    if epochs.get(state.leader) != state.broker_epoch:
+        return False
+    return [epochs.get(one) for one in state.isr] == [*state.isr_epochs]
+
+
+def preferred_decision(members: Members, places: Container[tuple[UUID, int]]) -> Decide:
+    """Return the decision that the first replicas of these partitions lead again."""
+
+    def decide(topic: TopicImage, index: int, state: PartitionImage) -> PartitionImage | None:
+        is_wanted = (topic.id, index) in places
+        return with_preferred_leader(state, members) if is_wanted else None
 
     return decide

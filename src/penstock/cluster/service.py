@@ -11,10 +11,10 @@ id with a data directory: the node does, before it serves.
 """
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 from penstock.cluster import (
@@ -28,7 +28,6 @@ from penstock.cluster.configs.described_configs import BrokerLayers
 from penstock.cluster.configs.group_configs import GroupRules
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import (
-    GuardedWrites,
     NewTopic,
     TopicCreation,
     TopicDefaults,
@@ -45,35 +44,22 @@ from penstock.cluster.image import (
 )
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
 from penstock.cluster.link.broker_link import BrokerLink
+from penstock.cluster.link.change_values import ChangeBase, ClusterRules, Decision
 from penstock.cluster.link.controller_role import ControllerRole
+from penstock.cluster.link.controlling import Elections
 from penstock.cluster.link.followed_image import Subscriber
+from penstock.cluster.link.founding import found_cluster
+from penstock.cluster.link.partition_writes import PartitionWrite
 from penstock.cluster.quota_changes import QuotaChange
-from penstock.cluster.stores.port import Compare, MetadataStore
+from penstock.cluster.stores.port import MetadataStore
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.cluster.topic_rules import TopicRules
 from penstock.cluster.unhurried import unhurried
-from penstock.core.errors import AmbiguousStoreError, PenstockError, StoreError
-from penstock.core.limits import METADATA_ATTEMPTS_MAX
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import PenstockError, StoreError
+from penstock.core.limits import BROKER_SESSION_SECONDS, METADATA_ATTEMPTS_MAX
 
 Result = TypeVar("Result")
-
-
-class Decision(NamedTuple, Generic[Result]):
-    """The outcome of a request, decided on one image."""
-
-    writes: Iterable[GuardedWrites] | None
-    """In order, computed as they are written; None if nothing changes."""
-    result: Callable[[], Result]
-    """Returns the result of the request, when the writes are in the image."""
-
-
-class ChangeBase(NamedTuple):
-    """The state that a change is decided on."""
-
-    image: MetadataImage
-    keys: Keys
-    guards: tuple[Compare, ...]
-    """The compares of each transaction."""
 
 
 class MetadataService:
@@ -87,14 +73,24 @@ class MetadataService:
         defaults: TopicDefaults = lambda _: NO_SETTINGS,
         root: str = DEFAULT_ROOT,
         random_id: Callable[[], UUID] = uuid4,
+        clock: Clock | None = None,
+        cluster: ClusterRules | None = None,
     ) -> None:
+        """`cluster`: this broker is one of several; None for a broker that is alone."""
         self._store = store
         self._keys = Keys(root)
         self._rules = rules or TopicRules()
         self._defaults = defaults
         self._random_id = random_id
-        self._link = BrokerLink(store, self._keys)
+        self._clock = clock or SystemClock()
+        self._cluster = cluster
+        session_seconds = BROKER_SESSION_SECONDS if cluster is None else cluster.session_seconds
+        self._link = BrokerLink(
+            store, self._keys, session_seconds=session_seconds, clock=self._clock
+        )
         self._tasks: list[asyncio.Task[None]] = []
+        self.may_have_lost = False
+        """As the argument of `register_broker`, known when the logs were opened."""
 
     @property
     def image(self) -> MetadataImage:
@@ -104,7 +100,45 @@ class MetadataService:
     @property
     def problems(self) -> tuple[str, ...]:
         """Why the image is not the newest state of the store; operators must act on them."""
-        return self._link.followed.problems
+        membership = self._link.membership
+        lost = None if membership is None else membership.problem
+        return (*self._link.followed.problems, *((lost,) if lost else ()))
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether other brokers may share the metadata."""
+        return self._cluster is not None
+
+    @property
+    def root(self) -> str:
+        """The prefix of the cluster's keys."""
+        return self._keys.root
+
+    @property
+    def broker_epoch(self) -> int:
+        """The epoch of this broker's registration; 0 before it, and while it is lost."""
+        membership = self._link.membership
+        return membership.epoch if membership is not None and membership.is_registered else 0
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether other brokers may soon count this one as stopped: etcd does not answer it."""
+        membership = self._link.membership
+        return self.is_clustered and membership is not None and membership.is_isolated
+
+    def subscribe_registration(self, subscriber: Callable[[int], None]) -> Callable[[], None]:
+        """Call `subscriber` with the epoch of each registration, and with 0 when it is lost.
+
+        The returned function unsubscribes.
+        """
+        return self._link.subscribe_registration(subscriber)
+
+    async def write_partitions(self, writes: Sequence[PartitionWrite]) -> list[bool]:
+        """Write changes of partitions by this broker's replicas; return which are stored.
+
+        It waits until each outcome is known, and for no other change (`link.partition_writer`).
+        """
+        return await self._link.partitions.write(self._link.membership, writes)
 
     @property
     def topic_defaults(self) -> Mapping[str, str]:
@@ -128,7 +162,8 @@ class MetadataService:
         assert not self._tasks, "a service is started once"
         await self._link.followed.reload()
         if not self.image.cluster_id:
-            await self._found(cluster_id or id_text(draw_id(self._random_id)))
+            named = cluster_id or id_text(draw_id(self._random_id))
+            await found_cluster(self._store, self._keys, self._link.followed, named)
         self._tasks.append(tasks.create_task(self._link.followed.follow(), name="metadata-follow"))
         return not (await self._store.read(self._keys.adopted())).values
 
@@ -166,12 +201,23 @@ class MetadataService:
     ) -> int:
         """Register this broker, keep its session in `tasks`, and return its epoch.
 
-        The epoch in `broker` is ignored: it is created here. `may_have_lost`: after an unclean stop
+        The epoch in `broker` is ignored: it is created here. In a cluster the broker is `starting`
+        until `change_state`. `may_have_lost`: after an unclean stop
         in a flush mode that syncs later, records that the broker reported as durable may be gone.
         Raises `DuplicateBrokerError` when another data directory uses the id.
         """
-        membership = await self._link.register(broker, may_have_lost=may_have_lost)
-        role = ControllerRole(self._link)
+        elections = None
+        if self._cluster is not None:
+            broker = replace(broker, state=BrokerState.STARTING)
+            elections = Elections(
+                self._link,
+                self._defaults,
+                self._clock,
+                rebalance_seconds=self._cluster.rebalance_seconds,
+            )
+        is_lossy = may_have_lost or self.may_have_lost
+        membership = await self._link.register(broker, may_have_lost=is_lossy)
+        role = ControllerRole(self._link, elections)
         await role.begin()
         self._tasks.append(tasks.create_task(membership.keep(), name="broker-session"))
         self._tasks.append(tasks.create_task(role.run(), name="controller-role"))
@@ -400,14 +446,3 @@ class MetadataService:
             return decide()
 
         return await self.carry_out(action, decided)
-
-    async def _found(self, cluster_id: str) -> None:
-        writes = controller.decide_founding(self._keys, cluster_id)
-        for _ in range(METADATA_ATTEMPTS_MAX):
-            with contextlib.suppress(AmbiguousStoreError):
-                await self._store.transact(writes.compares, writes.operations)
-            # The cluster exists now, also if another process created it.
-            await self._link.followed.reload()
-            if self.image.cluster_id:
-                return
-        raise StoreError("the cluster could not be founded: the store took no write")

@@ -23,15 +23,18 @@ from penstock.cluster.controller import (
     PARTITIONS_PER_TRANSACTION,
     GuardedWrites,
     new_partition,
+    running_racks,
 )
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.keys import Keys
+from penstock.cluster.placement import placed
 from penstock.cluster.stores.port import Compare, Delete, Operation, Put
 from penstock.cluster.topic_rules import TopicRules, check_replicas, check_topic_name
 from penstock.cluster.topic_rules import partition_count as checked_count
 from penstock.core.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
     InvalidRequestError,
     PolicyViolationError,
     UnknownTopicIdError,
@@ -97,12 +100,15 @@ def _new_replicas(
         for replicas in wanted.assignments:
             check_replicas(replicas, factor, image.brokers)
         return wanted.assignments
-    # As for a new topic: one broker after the other, continuing after the last partition.
-    brokers = sorted(image.brokers)
-    return [
-        tuple(brokers[(index + place) % len(brokers)] for place in range(factor))
-        for index in range(len(topic.partitions), wanted.count)
-    ]
+    racks = running_racks(image)
+    if factor > len(racks):
+        raise InvalidReplicationFactorError(
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of "
+            f"{factor} cannot be reached because only {len(racks)} broker(s) are registered."
+        )
+    # As for a new topic: one leader after the other, continuing after the last partition.
+    existing = [state.replicas for state in topic.partitions]
+    return placed(racks, topic.id, range(len(existing), wanted.count), factor, existing)
 
 
 def growth_writes(

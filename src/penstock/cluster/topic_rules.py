@@ -39,6 +39,7 @@ class TopicRules:
     """The defaults and limits of this cluster."""
 
     partition_count_default: int = 1
+    replication_factor_default: int = 1
     partitions_per_topic_max: int = PARTITIONS_PER_TOPIC_MAX
     partitions_per_broker_max: int = PARTITIONS_PER_BROKER_MAX
 
@@ -85,18 +86,19 @@ def partition_count(asked: int, rules: TopicRules) -> int:
     return count
 
 
-def check_replication_factor(asked: int, broker_count: int) -> None:
-    """Raise an error if the cluster cannot provide this replication factor. The default is one."""
+def replication_factor(asked: int, broker_count: int, rules: TopicRules) -> int:
+    """Return the number of replicas for a request of `asked`; `broker_count` brokers run."""
     if asked != DEFAULT and asked < 1:
         raise InvalidReplicationFactorError(
             "Replication factor must be larger than 0, or -1 to use the default value."
         )
-    factor = 1 if asked == DEFAULT else asked
+    factor = rules.replication_factor_default if asked == DEFAULT else asked
     if factor > broker_count:
         raise InvalidReplicationFactorError(
             f"Unable to replicate the partition {factor} time(s): The target replication factor of "
             f"{factor} cannot be reached because only {broker_count} broker(s) are registered."
         )
+    return factor
 
 
 def check_assignment(

@@ -19,7 +19,7 @@ No locks: all of it runs on one event loop. It does NOT know what a record or a 
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from functools import partial
 from typing import Final
@@ -45,6 +45,7 @@ from penstock.core.errors import (
     CoordinatorLoadingError,
     CoordinatorNotAvailableError,
     NotCoordinatorError,
+    NotEnoughReplicasError,
     NotLeaderError,
     PenstockError,
     ProducerError,
@@ -132,10 +133,10 @@ class ShardDriver:
         self._react(partial(self._shard.handle, asked, ticket, self._clock.now_ms()), ticket)
         return answer
 
-    def topics_changed(self, topics: TopicsView) -> None:
-        """Pass a newer image to the shard."""
+    def topics_changed(self, topics: TopicsView, gone: Collection[str]) -> None:
+        """Pass changed topics to the shard; `gone` are deleted or created anew."""
         if self.phase is Phase.ACTIVE:
-            self._react(partial(self._shard.topics_changed, topics, self._clock.now_ms()))
+            self._react(partial(self._shard.topics_changed, topics, gone, self._clock.now_ms()))
 
     def marker_written(self, producer: Producer, *, commits: bool) -> None:
         """A transaction coordinator appended the end of a transaction to the journal, just now."""
@@ -172,7 +173,7 @@ class ShardDriver:
         if error is None:
             self._carry_out(outcome)
         elif rest is None and not outcome.is_revocable and not isinstance(error, ProducerError):
-            logger.error("%s cannot append: %s", self.name, error)
+            self._log_failure("append", error)
             self._fail(as_coordinator_error(error))
             return
         if rest is not None and life == self._life:
@@ -241,7 +242,7 @@ class ShardDriver:
             # Too many requests wait: that is no reason to distrust the written records.
             is_harmless = isinstance(error, TooManyWaitersError) and not outcome.effects
             if life == self._life and not is_harmless:
-                logger.error("%s cannot commit: %s", self.name, error)
+                self._log_failure("commit", error)
                 self._fail(refusal)
             return
         if life == self._life and self.phase is Phase.ACTIVE:
@@ -326,6 +327,11 @@ class ShardDriver:
         else:
             self._tasks.start(self.load())
 
+    def _log_failure(self, action: str, error: PenstockError) -> None:
+        # In a cluster, brokers lose and get partitions in normal operation.
+        level = logging.INFO if isinstance(error, NotLeaderError) else logging.ERROR
+        logger.log(level, "%s cannot %s: %s", self.name, action, error)
+
     def _reload(self) -> None:
         self._forget_timer(RETRY)
         self._begin_life()
@@ -380,7 +386,12 @@ def _broken(name: str) -> PenstockError:
 
 def as_coordinator_error(error: PenstockError) -> PenstockError:
     """Map a log error to one that makes clients find or await a coordinator, as in Kafka."""
-    kinds = (RequestTimedOutError, TooManyWaitersError, UnknownTopicOrPartitionError)
+    kinds = (
+        RequestTimedOutError,
+        TooManyWaitersError,
+        UnknownTopicOrPartitionError,
+        NotEnoughReplicasError,
+    )
     if isinstance(error, kinds):
         return CoordinatorNotAvailableError(str(error))
     if isinstance(error, NotLeaderError | StorageError):

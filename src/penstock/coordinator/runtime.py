@@ -6,7 +6,7 @@ key belongs to which partition is NOT known here.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from penstock.coordinator.driver import Answer, Phase, ShardDriver
@@ -60,15 +60,20 @@ class Runtime:
         """The driver of a partition, if this broker has it."""
         return self._drivers.get(partition)
 
-    def open(self, partition: int, journal: Journal) -> None:
-        """Serve a partition: at once when its log is empty, else when the log is read."""
+    def open(
+        self, partition: int, journal: Journal, make_shard: Callable[[], Shard] | None = None
+    ) -> None:
+        """Serve a partition: at once when its log is empty, else when the log is read.
+
+        `make_shard` is for a partition whose shards differ from the others', by their epoch.
+        """
         assert partition not in self._drivers, partition
         if self._is_stopped:
             return
         driver = ShardDriver(
             f"{self.topic}-{partition}",
             journal,
-            make_shard=self._make_shard,
+            make_shard=make_shard or self._make_shard,
             topics=self._topics,
             clock=self._clock,
             timers=self._timers,
@@ -120,7 +125,7 @@ class Runtime:
         if driver is not None:
             driver.marker_written(producer, commits=commits)
 
-    def topics_changed(self, topics: TopicsView) -> None:
-        """Pass a newer image to every shard."""
+    def topics_changed(self, topics: TopicsView, gone: Collection[str]) -> None:
+        """Pass changed topics to every shard; `gone` are deleted or created anew."""
         for driver in tuple(self._drivers.values()):
-            driver.topics_changed(topics)
+            driver.topics_changed(topics, gone)

@@ -21,7 +21,7 @@ The runtime guarantees:
 - `loaded` is the first event, after the last record of the log was replayed.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from penstock.coordinator.metadata_view import TopicsView
@@ -136,8 +136,8 @@ class Shard(Protocol):
         """React to the end of an effect; the result is a `PenstockError` when it failed."""
         ...
 
-    def topics_changed(self, topics: TopicsView, now_ms: int) -> Outcome:
-        """React to a newer image of the cluster's topics."""
+    def topics_changed(self, topics: TopicsView, gone: Collection[str], now_ms: int) -> Outcome:
+        """React to created, grown and deleted topics; `gone` are deleted or created anew."""
         ...
 
     def loaded(self, topics: TopicsView, now_ms: int) -> Outcome:

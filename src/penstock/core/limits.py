@@ -306,8 +306,8 @@ this many in a row are a bug or an overload, which is reported."""
 BROKER_SESSION_SECONDS: Final = 9.0
 """Time after which an inactive broker counts as dead: Kafka's broker.session.timeout.ms."""
 
-BROKER_KEEP_ALIVE_SECONDS: Final = 2.0
-"""Time between two keep-alives: three may be lost within a session."""
+KEEP_ALIVES_PER_SESSION: Final = 4.5
+"""Keep-alives within the time of a session: three of them may be lost."""
 
 # --- Storage ---
 

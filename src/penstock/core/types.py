@@ -19,6 +19,8 @@ class TopicPartition(NamedTuple):
 
 PLAINTEXT: Final = "PLAINTEXT"
 """The protocol without encryption and login, and the name of the only listener with it."""
+CLUSTER_LISTENER: Final = "CLUSTER"
+"""Name of the listener for other brokers; clients do not learn its address."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 """The topic with the state of group coordinators."""

@@ -10,7 +10,9 @@ from penstock.cluster.service import MetadataService
 from penstock.core.cancellation import Cancellation
 from penstock.core.errors import PenstockError, StorageBusyError, StorageError
 from penstock.core.limits import BATCHES_QUEUED_BYTES_MAX
-from penstock.replication.manager import HostedPartition, ReplicaManager
+from penstock.replication.admission import Fetcher
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.manager import ReplicaManager
 from penstock.replication.read_result import PartitionRead
 from penstock.storage.log.log_types import TimestampAndOffset
 from penstock.storage.log.open_transactions import AbortedTransaction
@@ -153,6 +155,7 @@ class ColdReads:
         last_fetched_epoch: int,
         at_least_one: bool,
         reads_committed: bool,
+        fetcher: Fetcher | None = None,
         client: Cancellation | None = None,
     ) -> PartitionRead:
         """Read as `ReplicaManager.read` does, but wait for the disk."""
@@ -165,10 +168,14 @@ class ColdReads:
                 last_fetched_epoch=last_fetched_epoch,
                 at_least_one=at_least_one,
                 reads_committed=reads_committed,
+                fetcher=fetcher,
             )
         except BlockingIOError:
             high_watermark, stable = partition.state.high_watermark, partition.last_stable_offset
             log, segments = partition.log, None
+            limit = stable if reads_committed else high_watermark
+            if fetcher is not None:
+                limit = log.end_offset
             aborted: Sequence[AbortedTransaction] = ()
             while segments is not log.segments:
                 # Compaction drops aborted records together with their entries: records of old
@@ -178,7 +185,7 @@ class ColdReads:
                     log,
                     offset,
                     bytes_max,
-                    offset_limit=stable if reads_committed else high_watermark,
+                    offset_limit=limit,
                     at_least_one=at_least_one,
                     client=client,
                 )

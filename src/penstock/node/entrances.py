@@ -5,14 +5,23 @@ from collections.abc import Callable
 from penstock.broker.connections.entrance import Entrance
 from penstock.broker.tls.tls_limits import HandshakeLimits
 from penstock.cluster.image import Endpoint
+from penstock.core.errors import ConfigError
 from penstock.core.settings.listener_declarations import NamedListener
 from penstock.core.settings.security_settings import TlsSettings
+from penstock.core.types import CLUSTER_LISTENER
 from penstock.node.security.node_security import NodeSecurity
 from penstock.security.principal import ANONYMOUS, Principal, read_principal
 
 
 def entrance_of(declared: NamedListener, security: NodeSecurity, *, is_declared: bool) -> Entrance:
     """Return the entrance of a listener, of `[[listeners]]` or not; it is not bound yet."""
+    if declared.name == CLUSTER_LISTENER:
+        # Also for settings that nothing has checked: its clients would count as brokers.
+        raise ConfigError(
+            f"a listener for clients has the name {CLUSTER_LISTENER}, which is that of the "
+            "listener for brokers.",
+            hint="Choose another name for it in [[listeners]].",
+        )
     fixed = declared.principal
     return Entrance(
         name=declared.name,

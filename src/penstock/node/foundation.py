@@ -2,7 +2,8 @@
 
 The order is that of the composition root. The directory is locked. Metadata is loaded, and its
 cluster id is compared with the directory's. Logs are loaded; after a crash, logs beyond their
-recovery point are verified. Differences between metadata and logs are settled.
+recovery point are verified. Differences between metadata and logs are settled. The metadata of a
+broker alone is in its directory, that of a cluster in etcd (`node.security.cluster_store`).
 
 Guarantees: when it returns, logs and metadata agree, and no other process uses the directory. It
 serves no clients: `node.wiring` does.
@@ -12,17 +13,27 @@ import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from penstock.cluster.keys import DEFAULT_ROOT, Keys
+from penstock.cluster.link.change_values import ClusterRules
 from penstock.cluster.service import MetadataService
+from penstock.cluster.stores.port import MetadataStore
 from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.cluster.topic_rules import TopicRules
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
+from penstock.core.types import TopicPartition
 from penstock.node.admin import AdminPort
 from penstock.node.descriptors import claim_descriptors, connections_within
 from penstock.node.given_layers import GivenLayers
-from penstock.node.identity import establish_identity, known_cluster_id
+from penstock.node.identity import (
+    check_alone,
+    check_founded,
+    check_joining,
+    establish_identity,
+    known_cluster_id,
+)
 from penstock.node.log_loading import (
     first_free_producer_id,
     load_logs,
@@ -32,6 +43,7 @@ from penstock.node.log_loading import (
 from penstock.node.security.certificates_in_use import CertificatesInUse, load_certificates
 from penstock.node.settings.live_settings import LiveSettings
 from penstock.node.stand_ins import StandIns
+from penstock.storage.disk.data_directory import CLEAN_FILE
 from penstock.storage.disk.filesystem import DiskFileSystem, FileSystem
 from penstock.storage.disk.memory_disk import MemoryDisk
 from penstock.storage.log.log_settings import FlushMode
@@ -53,11 +65,18 @@ class Foundation:
     metrics: Registry
     tasks: asyncio.TaskGroup
     logs: LogManager
-    store: SqliteMetadataStore
+    store: MetadataStore
     metadata: MetadataService
     directory_id: str
     admin: AdminPort
     certificates: CertificatesInUse
+    lost_logs: tuple[TopicPartition, ...] = ()
+    """Partitions that had durable records, and whose logs are gone: they begin anew, empty."""
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether other brokers may share the metadata."""
+        return self.metadata.is_clustered
 
     @property
     def settings(self) -> Settings:
@@ -68,7 +87,7 @@ class Foundation:
 async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: StandIns) -> Foundation:
     """Open everything; leaving `stack` closes it."""
     path, filesystem = _place(given, stand_ins.filesystem)
-    clock, metrics = SystemClock(), Registry()
+    clock, metrics = stand_ins.clock or SystemClock(), Registry()
     live, files_max = _within_descriptors(given)
     settings = live.current.settings
     mode = FlushMode(settings.flush.mode)
@@ -79,25 +98,38 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
     certificates = await load_certificates(settings, clock, metrics)
     admin = AdminPort.open(settings, metrics, clock, certificates, tasks, stack)
 
-    is_memory = settings.node.storage == "memory"
-    store_path = stand_ins.metadata_path if is_memory else f"{path}/{METADATA_FILE}"
-    store = await SqliteMetadataStore.open(store_path, clock=clock)
-    stack.push_async_callback(store.close)
+    is_clustered = settings.cluster.is_set or stand_ins.metadata_store is not None
+    known_id = known_cluster_id(filesystem, path)
+    if is_clustered:
+        check_joining(filesystem, path, METADATA_FILE)
+    else:
+        check_alone(filesystem, path)
+    store = stand_ins.metadata_store
+    if store is None:
+        store = await _open_store(settings, path, stand_ins, clock, stack)
     layers = GivenLayers(settings.node.id, live.current)
-    metadata = MetadataService(
-        store, rules=topic_rules(settings), defaults=layers.topic_defaults_in
-    )
-    is_new = await metadata.start(tasks, cluster_id=known_cluster_id(filesystem, path))
+    metadata = _metadata(settings, store, layers, clock, is_clustered=is_clustered)
+    if is_clustered and not (await store.read(Keys(metadata.root).cluster_id())).values:
+        check_founded(path, known_id, metadata.root)
+    is_new = await metadata.start(tasks, cluster_id=known_id)
     stack.push_async_callback(metadata.stop)
     directory_id = establish_identity(
-        filesystem, path, node_id=settings.node.id, cluster_id=metadata.image.cluster_id
+        filesystem,
+        path,
+        node_id=settings.node.id,
+        cluster_id=metadata.image.cluster_id,
+        is_clustered=is_clustered,
     )
 
+    is_clean = CLEAN_FILE in filesystem.list_directory(path)
+    # After an unclean stop in the other modes, reported records may not have reached the disk.
+    metadata.may_have_lost = not is_clean and mode is not FlushMode.ALWAYS
     await load_logs(logs, metadata.image, metadata.topic_defaults)
-    if is_new:
+    if is_new and not is_clustered:
         found = topics_in(logs, settings.node.id)
         await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
-    settle_differences(logs, metadata.image)
+    lost_logs = tuple(logs.lost_logs())
+    settle_differences(logs, metadata.image, node_id=settings.node.id if is_clustered else None)
     return Foundation(
         path,
         live,
@@ -111,7 +143,48 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
         directory_id,
         admin,
         certificates,
+        lost_logs,
     )
+
+
+def _metadata(
+    settings: Settings,
+    store: MetadataStore,
+    layers: GivenLayers,
+    clock: Clock,
+    *,
+    is_clustered: bool,
+) -> MetadataService:
+    """Return the metadata of a broker that is alone, or one of a cluster."""
+    given = settings.cluster
+    rules = None
+    if is_clustered:
+        rebalance = given.leader_rebalance_seconds if given.leader_rebalance else None
+        rules = ClusterRules(given.session_seconds, rebalance)
+    return MetadataService(
+        store,
+        rules=topic_rules(settings),
+        defaults=layers.topic_defaults_in,
+        root=given.root if is_clustered else DEFAULT_ROOT,
+        clock=clock,
+        cluster=rules,
+    )
+
+
+async def _open_store(
+    settings: Settings, path: str, stand_ins: StandIns, clock: Clock, stack: AsyncExitStack
+) -> MetadataStore:
+    """Open the metadata store of the settings; leaving `stack` closes it."""
+    if settings.cluster.is_set:
+        # Only a broker of a cluster imports it: gRPC costs 20 MB.
+        from penstock.node.security.cluster_store import open_cluster_store
+
+        return await open_cluster_store(settings, clock, stack)
+    is_memory = settings.node.storage == "memory"
+    store_path = stand_ins.metadata_path if is_memory else f"{path}/{METADATA_FILE}"
+    store = await SqliteMetadataStore.open(store_path, clock=clock)
+    stack.push_async_callback(store.close)
+    return store
 
 
 def _lock(logs: LogManager, path: str) -> None:
@@ -128,7 +201,10 @@ def _lock(logs: LogManager, path: str) -> None:
 
 def topic_rules(settings: Settings) -> TopicRules:
     """Return the rules for new topics."""
-    return TopicRules(partition_count_default=settings.topic_defaults.partitions_default)
+    return TopicRules(
+        partition_count_default=settings.topic_defaults.partitions_default,
+        replication_factor_default=settings.cluster.replication_factor_default,
+    )
 
 
 def _place(settings: Settings, filesystem: FileSystem | None) -> tuple[str, FileSystem]:

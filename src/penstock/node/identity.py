@@ -1,9 +1,12 @@
 """The identity of a data directory: cluster, node and directory id, as Kafka stores them.
 
 The ids are written at the first start and compared at every later start. A directory of another
-cluster or node is rejected, because serving it would mix two histories.
+cluster or node is rejected, because serving it would mix two histories. A directory of a broker in
+a cluster has a mark: such a broker does not start alone, and a broker that ran alone does not join
+a cluster with its own metadata.
 """
 
+from typing import Final
 from uuid import uuid4
 
 from penstock.core.errors import ConfigError
@@ -14,16 +17,58 @@ from penstock.storage.disk.data_directory import (
 )
 from penstock.storage.disk.filesystem import FileSystem
 
+_STORE: Final = "metadata.store"
+_ETCD: Final = "etcd"
+"""The mark of a directory whose metadata is in etcd."""
+
 
 def known_cluster_id(filesystem: FileSystem, path: str) -> str | None:
     """Return the cluster id in a directory, also in one that Apache Kafka wrote."""
     return read_properties(filesystem, path).get("cluster.id")
 
 
-def establish_identity(filesystem: FileSystem, path: str, *, node_id: int, cluster_id: str) -> str:
+def check_alone(filesystem: FileSystem, path: str) -> None:
+    """Raise an error for the directory of a broker in a cluster: its metadata is in etcd."""
+    properties = read_properties(filesystem, path)
+    if properties.get(_STORE) == _ETCD:
+        raise ConfigError(
+            f"{path} belongs to a broker of the cluster {properties.get('cluster.id')}, whose "
+            "metadata is in etcd. Set cluster.etcd, or choose another data directory."
+        )
+
+
+def check_joining(filesystem: FileSystem, path: str, metadata_file: str) -> None:
+    """Raise an error for the directory of a broker that ran alone, with its own metadata."""
+    if metadata_file in filesystem.list_directory(path):
+        raise ConfigError(
+            f"{path} has the metadata of a broker that ran alone ({metadata_file}), and "
+            "cluster.etcd is set: its topics would be unknown to the cluster. Start the broker "
+            "without cluster.etcd, or choose an empty data directory; an import of its topics into "
+            "a cluster is not available yet."
+        )
+
+
+def check_founded(path: str, known_id: str | None, root: str) -> None:
+    """Raise an error if the directory belongs to a cluster, and etcd has none below `root`."""
+    if known_id is not None:
+        raise ConfigError(
+            f"{path} belongs to the cluster {known_id}, and etcd has no cluster below {root}. "
+            "Check cluster.etcd and cluster.name; if etcd was lost, restore its backup. A new "
+            "cluster needs an empty data directory."
+        )
+
+
+def establish_identity(
+    filesystem: FileSystem, path: str, *, node_id: int, cluster_id: str, is_clustered: bool = False
+) -> str:
     """Compare the directory's ids with ours, writing them if it is new; return the directory id."""
     properties = read_properties(filesystem, path)
     found_cluster = properties.get("cluster.id", cluster_id)
+    if found_cluster != cluster_id and is_clustered:
+        raise ConfigError(
+            f"{path} belongs to the cluster {found_cluster}, and etcd has the cluster {cluster_id}."
+            " Check cluster.etcd, cluster.name and node.data_dir."
+        )
     if found_cluster != cluster_id:
         raise ConfigError(
             f"{path} belongs to the cluster {found_cluster}, the metadata in it to {cluster_id}: "
@@ -41,6 +86,7 @@ def establish_identity(filesystem: FileSystem, path: str, *, node_id: int, clust
             "cluster.id": cluster_id,
             "node.id": str(node_id),
             "directory.id": format_topic_id(uuid4()),
+            **({_STORE: _ETCD} if is_clustered else {}),
         }
         write_properties(filesystem, path, properties)
     return properties["directory.id"]

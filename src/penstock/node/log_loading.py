@@ -107,20 +107,26 @@ def first_free_producer_id(manager: LogManager) -> int:
     )
 
 
-def settle_differences(manager: LogManager, image: MetadataImage) -> None:
-    """Report missing logs, and set aside logs that belong to no topic."""
+def settle_differences(
+    manager: LogManager, image: MetadataImage, *, node_id: int | None = None
+) -> None:
+    """Report missing logs, and set aside logs that belong to no topic.
+
+    `node_id`: of a broker in a cluster; logs of partitions that other brokers have are set aside.
+    """
     _report_lost(manager, image)
-    _set_strays_aside(manager, image)
+    _set_strays_aside(manager, image, node_id)
 
 
-def _set_strays_aside(manager: LogManager, image: MetadataImage) -> None:
-    """Set aside logs that belong to no topic."""
-    strays = list(_strays(manager, image))
+def _set_strays_aside(manager: LogManager, image: MetadataImage, node_id: int | None) -> None:
+    """Set aside logs that belong to no topic, or not to this broker."""
+    strays = list(_strays(manager, image, node_id))
     if strays:
         manager.set_aside(strays)
         for name in strays:
             logger.warning(
-                "%s belongs to no topic: its directory was renamed to end in -stray. "
+                "%s belongs to no topic of this broker: its directory was renamed to end in -stray."
+                " "
                 "Delete it when you are sure that it is not needed.",
                 name,
             )
@@ -133,7 +139,9 @@ def _report_lost(manager: LogManager, image: MetadataImage) -> None:
             logger.error("%s had records and its directory is gone: it begins anew, empty.", name)
 
 
-def _strays(manager: LogManager, image: MetadataImage) -> Iterable[TopicPartition]:
+def _strays(
+    manager: LogManager, image: MetadataImage, node_id: int | None
+) -> Iterable[TopicPartition]:
     found = {name: log.topic_id for name, log in manager.logs.items()}
     for name, topic_id in {**found, **manager.damaged_logs()}.items():
         topic = image.topic(name.topic)
@@ -141,5 +149,6 @@ def _strays(manager: LogManager, image: MetadataImage) -> Iterable[TopicPartitio
             topic is None
             or name.partition >= len(topic.partitions)
             or (topic_id is not None and topic_id != topic.id)
+            or (node_id is not None and node_id not in topic.partitions[name.partition].replicas)
         ):
             yield name

@@ -4,7 +4,8 @@ It is for the first administrator, and for one whose password is lost: a broker 
 client in that could set a password. The lock of the directory guarantees that no broker runs on it
 meanwhile. A new directory gets a cluster id, which the first start of a broker keeps.
 
-It opens no log, and it does NOT work for metadata in a cluster's shared store.
+It opens no log. The directory of a broker in a cluster is rejected: its metadata is in etcd, and
+`penstock` asks any running broker of the cluster instead.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.core.errors import ConfigError, DataDirectoryLockedError, PenstockError
 from penstock.node.foundation import METADATA_FILE
-from penstock.node.identity import known_cluster_id
+from penstock.node.identity import check_alone, known_cluster_id
 from penstock.storage.disk.data_directory import LOCK_FILE, make_directories
 from penstock.storage.disk.filesystem import DiskFileSystem, Lock
 
@@ -33,6 +34,7 @@ async def with_offline_metadata(
     filesystem = DiskFileSystem()
     async with AsyncExitStack() as stack:
         stack.callback(_lock(filesystem, path, creates=creates).release)
+        check_alone(filesystem, path)
         store = await SqliteMetadataStore.open(f"{path}/{METADATA_FILE}")
         stack.push_async_callback(store.close)
         metadata = MetadataService(store)

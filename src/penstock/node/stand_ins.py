@@ -7,6 +7,8 @@ or put a slow line between a broker and its clients; nothing else uses them.
 from dataclasses import dataclass
 
 from penstock.broker.connections.server import WrapConnection
+from penstock.cluster.stores.port import MetadataStore
+from penstock.core.clock import Clock
 from penstock.storage.disk.filesystem import FileSystem
 
 
@@ -20,3 +22,7 @@ class StandIns:
     """Replaces the metadata of a broker in memory: a `MemoryDatabase` that outlives it."""
     wrap_connection: WrapConnection | None = None
     """Inserted between each socket and its connection."""
+    clock: Clock | None = None
+    """Replaces the clock of the machine."""
+    metadata_store: MetadataStore | None = None
+    """Replaces the metadata store; its owner closes it."""

@@ -21,6 +21,7 @@ from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
 from penstock.node.foundation import METADATA_FILE
 from penstock.node.security.certificates_in_use import CertificatesInUse, tls_files
+from penstock.node.security.cluster_store import etcd_options
 from penstock.node.security.credential_checks import credential_checks
 from penstock.node.security.node_security import read_administrator
 from penstock.node.security.rules_reload import read_rules
@@ -36,6 +37,8 @@ def start_problems(settings: Settings, clock: Clock) -> Iterator[ConfigError]:
         yield error
     checks.append(lambda: credential_checks(settings, lambda _mechanism, _user: None, clock))
     checks.append(lambda: check_rules(settings))
+    if settings.cluster.is_set:
+        checks.append(lambda: etcd_options(settings))
     path = settings.security.bootstrap_admin_file
     if path is not None:
         checks.append(lambda: read_administrator(path))
@@ -57,6 +60,9 @@ def check_rules(settings: Settings) -> None:
 
 def may_have_rules(settings: Settings) -> bool:
     """Whether the data directory has an access rule, as far as that can be known."""
+    if settings.cluster.is_set:
+        # The rules are in etcd, which is not asked.
+        return True
     if settings.node.storage == "memory":
         return False
     return has_stored_key(Path(settings.node.data_dir, METADATA_FILE), Keys().acls) is not False

@@ -20,6 +20,8 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 from penstock.broker.connections.server import Listener
 from penstock.broker.context import BrokerServices
@@ -32,6 +34,7 @@ from penstock.broker.quotas.rates import Windows
 from penstock.client.transport.addresses import Address
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage, Endpoint
+from penstock.cluster.link.leader_elections import LeaderElections
 from penstock.cluster.service import MetadataService
 from penstock.core.clock import Clock
 from penstock.core.errors import LogDirectoryOfflineError
@@ -60,7 +63,7 @@ from penstock.node.duties import StorageDuties, disk_marks
 from penstock.node.entrances import endpoint_of, entrance_of, handshake_limits
 from penstock.node.foundation import Foundation, lay_foundation, topic_rules
 from penstock.node.metrics.coordinator_metrics import register_coordinators
-from penstock.node.metrics.limits_view import LimitsView, refused_batches_family
+from penstock.node.metrics.limits_view import LimitsView, show_limits
 from penstock.node.metrics.loop_lag import LoopLag
 from penstock.node.metrics.process_metrics import register_process
 from penstock.node.metrics.storage_metrics import register_storage
@@ -73,9 +76,11 @@ from penstock.node.stand_ins import StandIns
 from penstock.records import scan
 from penstock.replication.hosting import Hosting
 from penstock.replication.manager import ReplicaManager
-from penstock.storage.disk.disk_guard import DiskGuard
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.service import StorageService
+
+if TYPE_CHECKING:
+    from penstock.node.peers.replication_wiring import Replication
 
 logger = logging.getLogger(__name__)
 
@@ -112,10 +117,9 @@ async def start_parts(
     storage, replicas = _start_storage(ground, stack, deadline := StopDeadline(clock))
     disk = storage.disk_guard(ground.path)
     topics = Topics(metadata, hosting := Hosting(settings.node.id, metadata, storage, replicas))
+    cluster = _open_cluster(ground, (storage, replicas, hosting), stack)
     brokers, producer_ids = Brokers(metadata, ground.given, topics), ProducerIdBlocks(metadata)
-    coordinators = NodeCoordinators(
-        settings, metadata, topics, storage, replicas, producer_ids, clock, tasks
-    )
+    coordinators = _coordinators(ground, (topics, storage, replicas, producer_ids), cluster)
     groups, quotas = Groups(metadata, settings.groups), _quotas(settings, clock, ground.metrics)
     security = await _secure(ground, stack)
     services = BrokerServices(
@@ -145,23 +149,22 @@ async def start_parts(
         users=security.users,
         audit=security.audit,
         records_all_changes=security.has_identities,
+        elections=LeaderElections(metadata) if ground.is_clustered else None,
     )
     _register(ground, coordinators, replicas, stack)
     listener, endpoints = _bind(services, security, ground.metrics, stack, stand_ins)
-    broker = BrokerImage(settings.node.id, endpoints, None, ground.directory_id, 0)
-    await metadata.register_broker(broker, tasks)
-    await hosting.host_all()
+    await _join(ground, services, hosting, endpoints, cluster, stack, stand_ins)
     _start_duties(ground, storage, topics, stack)
     _follow_settings(ground, brokers, coordinators.follow, listener.follow, groups.follow)
-    declared, reload = await _follow_file(ground, topics, source, stack)
+    declared, reload = await _follow_file(ground, topics, source, cluster, stack)
     await _accept(listener, coordinators, stack)
     for stop in (replicas.stop_waiting, coordinators.stop, ground.admin.stop_serving):
         stack.callback(stop)
-    stack.callback(deadline.begin)
+    _stop_first(stack, deadline, cluster)
     parts = Parts(
         metadata=metadata,
         metrics=ground.metrics,
-        limits=_show_limits(listener, services, disk, ground.metrics),
+        limits=show_limits(listener, services, disk, ground.metrics),
         endpoints=endpoints,
         listening_ports={one.name: one.port for one in listener.entrances},
         admin=ground.admin,
@@ -171,6 +174,65 @@ async def start_parts(
         security=security,
     )
     return _with_admin(parts, storage, replicas, coordinators, listener)
+
+
+def _open_cluster(
+    ground: Foundation,
+    local: tuple[StorageService, ReplicaManager, Hosting],
+    stack: AsyncExitStack,
+) -> "Replication | None":
+    """Return the replication between brokers; None for a broker alone."""
+    if not ground.is_clustered:
+        return None
+    # A broker alone starts without this code.
+    from penstock.node.peers.replication_wiring import Replication, open_peers
+
+    settings, metadata = ground.settings, ground.metadata
+    return Replication(settings, metadata, *local, open_peers(settings, metadata, stack))
+
+
+def _stop_first(
+    stack: AsyncExitStack, deadline: StopDeadline, cluster: "Replication | None"
+) -> None:
+    """Begin a stop with its deadline, then let other brokers lead while this one still answers."""
+    if cluster is not None:
+        stack.push_async_callback(cluster.drain)
+    stack.callback(deadline.begin)
+
+
+def _coordinators(
+    ground: Foundation,
+    local: tuple[Topics, StorageService, ReplicaManager, ProducerIdBlocks],
+    cluster: "Replication | None",
+) -> NodeCoordinators:
+    """Return the coordinators of this broker, which are not started yet."""
+    peers = None if cluster is None else cluster.calls
+    return NodeCoordinators(
+        ground.settings, ground.metadata, *local, ground.clock, ground.tasks, peers
+    )
+
+
+async def _join(
+    ground: Foundation,
+    services: BrokerServices,
+    hosting: Hosting,
+    endpoints: tuple[Endpoint, ...],
+    cluster: "Replication | None",
+    stack: AsyncExitStack,
+    stand_ins: StandIns,
+) -> None:
+    """Register this broker, and serve its partitions."""
+    node, metadata, tasks = ground.settings.node, ground.metadata, ground.tasks
+    if cluster is not None:
+        wrap = stand_ins.wrap_connection
+        peer = cluster.bind(services, ground.metrics, ground.certificates, stack, wrap)
+        endpoints += (peer,)
+    broker = BrokerImage(node.id, endpoints, node.rack, ground.directory_id, 0)
+    await metadata.register_broker(broker, tasks)
+    if cluster is None:
+        await hosting.host_all()
+    else:
+        await cluster.start(tasks, stack, ground.lost_logs)
 
 
 async def _secure(ground: Foundation, stack: AsyncExitStack) -> NodeSecurity:
@@ -247,9 +309,16 @@ def _start_duties(
 
 
 async def _follow_file(
-    ground: Foundation, topics: Topics, source: SettingsSource | None, stack: AsyncExitStack
+    ground: Foundation,
+    topics: Topics,
+    source: SettingsSource | None,
+    cluster: "Replication | None",
+    stack: AsyncExitStack,
 ) -> tuple[DeclaredTopics, SettingsReload | None]:
-    """Create declared topics now, and watch the file if there is one."""
+    """Create declared topics, and watch the file if there is one.
+
+    A broker alone creates them now, one of a cluster when it can have replicas of them.
+    """
     memory = DeclarationMemory(ground.store, metadata=ground.metadata)
     declared = DeclaredTopics(ground.metadata, topics, memory)
     ground.metrics.gauge(
@@ -257,7 +326,12 @@ async def _follow_file(
         "Topics that are not as the settings file declares them.",
         lambda: len(declared.problems),
     )
-    await declared.reconcile(source.first.topics if source else ())
+    reconcile = partial(declared.reconcile, source.first.topics if source else ())
+    if cluster is None:
+        await reconcile()
+    else:
+        work = ground.tasks.create_task(cluster.when_running(reconcile))
+        stack.push_async_callback(_end, work)
     outcomes = ReloadOutcomes(ground.clock, ground.metrics)
     if source is None:
         return declared, None
@@ -318,17 +392,6 @@ def _bind(
     return listener, tuple(endpoint_of(declared, entrance) for declared, entrance in pairs)
 
 
-def _show_limits(
-    listener: Listener, services: BrokerServices, disk: DiskGuard, metrics: Registry
-) -> LimitsView:
-    """Show every limit to operators and as metrics."""
-    refused = services.refused_batches
-    view = LimitsView(listener, services.replicas, disk, services.fetch_sessions, refused)
-    view.show(metrics)
-    metrics.family("produce_refused_batches_total", refused_batches_family(refused))
-    return view
-
-
 def _register(
     ground: Foundation,
     coordinators: NodeCoordinators,
@@ -378,7 +441,7 @@ def _start_storage(
         on_failure=on_failure,
         **disk_marks(ground.settings.disk),
     )
-    replicas = ReplicaManager(timer, storage.schedule_flush)
+    replicas = ReplicaManager(timer, storage.schedule_flush, loop.call_soon)
     storage.start(loop)
     stack.push_async_callback(storage.stop, deadline)
     register_storage(ground.metrics, storage, replicas)

@@ -12,25 +12,35 @@ Everything here runs on one event loop and nothing in it waits; reads that would
 with `BlockingIOError` and done again by the caller through the storage service.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
+    NotLeaderError,
     OffsetOutOfRangeError,
     PenstockError,
     UnknownTopicOrPartitionError,
 )
-from penstock.core.limits import PRODUCE_WAIT_MS_MAX
-from penstock.core.types import INTERNAL_TOPICS, TopicPartition
+from penstock.core.limits import FETCH_BYTES_MAX, PRODUCE_WAIT_MS_MAX
+from penstock.core.types import TopicPartition
 from penstock.records.control import MARKER_BYTES, Marker
 from penstock.records.validation import ProduceRules, ValidatedBatch
+from penstock.replication.admission import (
+    Fetcher,
+    divergence,
+    follower_divergence,
+    require_enough,
+    require_replica,
+)
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.isr import InSyncReplicas
 from penstock.replication.partition import NO_EPOCH, PartitionState
-from penstock.replication.read_result import DivergingEpoch, PartitionRead
-from penstock.replication.waits import CommitWait, FetchWait, PartitionWaits, WaitTable
-from penstock.storage.log.leader_epochs import EpochEnd
+from penstock.replication.partition_table import PartitionTable
+from penstock.replication.read_result import PartitionRead
+from penstock.replication.stable_bytes import stable_bytes, stable_offset
+from penstock.replication.waits import CommitWait, FetchWait, WaitTable
 from penstock.storage.log.log_types import AppendInfo
 from penstock.storage.log.markers import append_marker
 from penstock.storage.log.open_transactions import NO_GUARD, AbortedTransaction
@@ -63,141 +73,117 @@ class Timer(Protocol):
         ...
 
 
-class HostedPartition:
-    """One partition that this node holds: log, watermark, rules for producers, waiting requests."""
+class IsrWatch(Protocol):
+    """Follows the leader's partitions with several replicas; `replication.isr_writer` is one."""
 
-    __slots__ = (
-        "appended_bytes",
-        "appended_records",
-        "fetched_bytes",
-        "is_internal",
-        "log",
-        "name",
-        "rules",
-        "state",
-        "topic_id",
-        "unseen",
-        "unstable_bytes",
-        "waits",
-    )
+    def appended(self, partition: HostedPartition) -> None:
+        """Records were appended: a follower may be behind now."""
+        ...
 
-    def __init__(
-        self, log: PartitionLog, topic_id: UUID, leader_epoch: int, rules: ProduceRules
-    ) -> None:
-        self.name: TopicPartition = log.topic_partition
-        self.is_internal: bool = self.name.topic in INTERNAL_TOPICS
-        """Whether a coordinator writes here; clients do not."""
-        self.topic_id = topic_id
-        self.log = log
-        self.rules = rules
-        self.state = PartitionState(
-            self.name, leader_epoch=leader_epoch, is_leader=True, durable_offset=log.durable_offset
-        )
-        self.waits = PartitionWaits(self.name)
-        self.unseen: deque[tuple[int, int]] = deque()
-        """(last offset, bytes) of each batch that the high watermark has not passed yet."""
-        self.unstable_bytes = 0
-        """Bound of the bytes that came below the high watermark while a transaction was open."""
-        self.appended_bytes = self.appended_records = self.fetched_bytes = 0
-        """Totals since it is served: appended, and returned by fetches."""
-
-    @property
-    def last_stable_offset(self) -> int:
-        """All records below it are committed and their transactions decided."""
-        high_watermark = self.state.high_watermark
-        if self.log.producers.transactions.is_all_decided:
-            return high_watermark
-        return self.log.first_undecided(high_watermark)
-
-    def require_readable(self) -> None:
-        """Raise the reason why the log is not served, if there is one."""
-        if self.log.problem is not None:
-            raise self.log.problem
-
-    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        """Where the largest epoch that is not above `epoch` ends.
-
-        The current one ends where the log does, also before anything was written in it.
-        """
-        if epoch == self.state.leader_epoch:
-            return EpochEnd(epoch, self.log.end_offset)
-        return self.log.end_offset_for_epoch(epoch)
+    def reported(self, partition: HostedPartition, follower: int) -> None:
+        """A follower has reported its synced offset."""
+        ...
 
 
-class ReplicaManager:
+class ReplicaManager(PartitionTable):
     """All partitions of this node."""
 
-    def __init__(self, timer: Timer, on_append: Callable[[], None]) -> None:
-        """`on_append` is called after each append, so that it is flushed."""
+    def __init__(
+        self,
+        timer: Timer,
+        on_append: Callable[[], None],
+        call_soon: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
+        """`on_append` is called after each append, so that it is flushed.
+
+        `call_soon` runs a call at the end of this turn of the event loop; replicas need it.
+        """
+        super().__init__()
         self._timer = timer
         self._on_append = on_append
+        self._call_soon = call_soon
         self._is_stopping = False
-        self.unserved: dict[TopicPartition, PenstockError] = {}
-        self._partitions: dict[TopicPartition, HostedPartition] = {}
-        self._by_topic: dict[str | bytes, dict[int, HostedPartition]] = {}
-        """The same by topic, under its name and under the 16 bytes of its id."""
         self.waits = WaitTable()
         self.appended_bytes = self.appended_batches = self.fetched_bytes = 0
         """Totals of all partitions, also of dropped ones."""
         self._alarm: float | None = None
+        self.isr_watch: IsrWatch | None = None
+        self.on_follower_synced: Callable[[HostedPartition], None] | None = None
+        """Called when more of a follower's log is on the disk."""
+        self.is_isolated: Callable[[], bool] = lambda: False
+        """Whether this broker has not reached the metadata store for most of its session."""
+        self.refused_cuts = self.refused_answers = 0
+        """Answers of leaders that a follower did not carry out: a cut of committed records, and
+        records that do not fit."""
+        self._appended_to: dict[HostedPartition, None] = {}
+        """Partitions whose followers are woken at the end of this turn."""
 
     # --- Which partitions are here ---
-
-    def __len__(self) -> int:
-        return len(self._partitions)
-
-    def __contains__(self, name: TopicPartition) -> bool:
-        return name in self._partitions
-
-    def __iter__(self) -> Iterator[HostedPartition]:
-        return iter(self._partitions.values())
 
     def host(
         self, log: PartitionLog, topic_id: UUID, leader_epoch: int, rules: ProduceRules
     ) -> HostedPartition:
-        """Start serving a partition."""
-        assert log.topic_partition not in self._partitions, log.topic_partition
-        partition = HostedPartition(log, topic_id, leader_epoch, rules)
-        self._partitions[partition.name] = partition
-        for topic in (partition.name.topic, topic_id.bytes):
-            self._by_topic.setdefault(topic, {})[partition.name.partition] = partition
-        self.unserved.pop(partition.name, None)
+        """Start serving a partition whose only replica is here."""
+        state = PartitionState(
+            log.topic_partition,
+            leader_epoch=leader_epoch,
+            is_leader=True,
+            durable_offset=log.durable_offset,
+        )
+        return self.host_replica(log, topic_id, rules, state)
+
+    def host_replica(
+        self, log: PartitionLog, topic_id: UUID, rules: ProduceRules, state: PartitionState
+    ) -> HostedPartition:
+        """Start serving a partition in a role."""
+        assert log.topic_partition not in self, log.topic_partition
+        partition = HostedPartition(log, topic_id, rules, state)
+        self._add(partition)
+        self._begin_role(partition)
         return partition
+
+    def change_role(self, partition: HostedPartition, state: PartitionState) -> HostedPartition:
+        """Begin another role or epoch; requests that wait for the former one are answered."""
+        successor = partition.with_role(state)
+        self._add(successor)
+        gone = f"this broker does not lead {partition.name} any more"
+        self.waits.failed(partition.waits, NotLeaderError(gone))
+        self._begin_role(successor)
+        return successor
+
+    def _begin_role(self, partition: HostedPartition) -> None:
+        state, log = partition.state, partition.log
+        log.is_replicated = not (state.is_leader and state.in_sync is None)
+        log.high_watermark = state.high_watermark
+        if state.in_sync is not None:
+            if log.end_offset > state.high_watermark:
+                # Their sizes are not known: too many bytes wake a fetch that then waits on.
+                partition.unseen.append((log.end_offset - 1, FETCH_BYTES_MAX))
+            self._advance(partition)
+
+    def add_followers(self, partition: HostedPartition, in_sync: InSyncReplicas) -> None:
+        """The partition that this broker leads alone gets more replicas in the same epoch."""
+        partition.state.in_sync = in_sync
+        partition.waits.is_replicated = True
+        partition.log.is_replicated = True
+        partition.log.high_watermark = partition.state.high_watermark
+
+    def now(self) -> float:
+        """The time of the timer, in seconds."""
+        return self._timer.now()
+
+    def isr_changed(self, partition: HostedPartition) -> None:
+        """The in-sync replicas of a partition that this broker leads have changed."""
+        stable_before = stable_offset(partition)
+        if partition.state.replicas_moved():
+            self._moved(partition, stable_before)
 
     def drop(self, name: TopicPartition) -> None:
         """Stop serving a partition; requests that wait for it are answered."""
-        self.unserved.pop(name, None)
-        partition = self._partitions.pop(name, None)
+        partition = self._take_out(name)
         if partition is not None:
-            for topic in (name.topic, partition.topic_id.bytes):
-                siblings = self._by_topic[topic]
-                del siblings[name.partition]
-                if not siblings:
-                    del self._by_topic[topic]
+            partition.state.resign()
             self.waits.failed(partition.waits, UnknownTopicOrPartitionError(f"{name} was deleted"))
-
-    def refuse(self, name: TopicPartition, error: PenstockError) -> None:
-        """Answer every request for a partition with an error: its log cannot be served."""
-        self.unserved[name] = error
-
-    def partition(self, name: TopicPartition) -> HostedPartition:
-        """The partition; raises `UnknownTopicOrPartitionError`, or the error of its log."""
-        partition = self._partitions.get(name)
-        if partition is None:
-            if name in self.unserved:
-                raise self.unserved[name]
-            raise UnknownTopicOrPartitionError(f"there is no partition {name} here")
-        return partition
-
-    def find(self, topic: str | bytes, partition: int) -> HostedPartition | None:
-        """The partition of a topic, by its name or the 16 bytes of its id, if it is served."""
-        siblings = self._by_topic.get(topic)
-        return None if siblings is None else siblings.get(partition)
-
-    def is_served(self, name: TopicPartition) -> bool:
-        """Whether the partition is here and its log is whole."""
-        partition = self._partitions.get(name)
-        return partition is not None and partition.log.problem is None
 
     def stop_waiting(self) -> None:
         """Answer waiting and later fetches at once with the records available: the broker stops."""
@@ -230,39 +216,39 @@ class ReplicaManager:
         self.appended_bytes += size
         self.appended_batches += 1
         self._on_append()
-        if partition.log.durable_offset != partition.state.high_watermark:
+        if partition.state.in_sync is not None:
+            self._wake_followers(partition)
+        elif partition.log.durable_offset != partition.state.high_watermark:
             self._advance(partition)
 
+    def _wake_followers(self, partition: HostedPartition) -> None:
+        """Let followers fetch at the end of this turn, when more records may have come."""
+        if partition.waits.replica_fetches:
+            if not self._appended_to:
+                assert self._call_soon is not None, "a broker with replicas has an event loop"
+                self._call_soon(self._answer_followers)
+            self._appended_to[partition] = None
+        if self.isr_watch is not None:
+            self.isr_watch.appended(partition)
+        if partition.log.durable_offset != partition.state.local_durable_offset:
+            self._advance(partition)
+
+    def _answer_followers(self) -> None:
+        partitions, self._appended_to = self._appended_to, {}
+        for partition in partitions:
+            self.waits.appended(partition.waits)
+
+    def append_copied(self, partition: HostedPartition, records: memoryview) -> None:
+        """Append records of the leader as they are. The caller follows in this epoch."""
+        epoch = partition.state.leader_epoch
+        copied = partition.log.append_replica(records, leader_epoch=epoch, allow_gaps=True)
+        partition.appended_records += copied.last_offset - copied.first_offset + 1
+        partition.appended_bytes += len(records)
+        self.appended_bytes += len(records)
+        self.appended_batches += copied.batch_count
+        self._on_append()
+
     # --- Transactions ---
-
-    def begin_verification(
-        self,
-        partition: HostedPartition,
-        producer: tuple[int, int],
-        base_sequence: int,
-        now_ms: int,
-        *,
-        adds: bool,
-    ) -> int:
-        """Before a transaction's coordinator is asked about a producer (id, epoch): the guard.
-
-        `NO_GUARD` means that the transaction is open here already and the coordinator need not be
-        asked. `adds` says that the coordinator adds the partition instead of checking whether it is
-        added.
-        """
-        partition.state.require_leader(NO_EPOCH)
-        producer_id, epoch = producer
-        producers = partition.log.producers
-        entry = producers.entries.get(producer_id)
-        if entry is not None and entry.epoch == epoch and entry.open_offset >= 0:
-            return NO_GUARD
-        return producers.verifications.begin(producer_id, base_sequence, epoch, now_ms, adds=adds)
-
-    def confirm_verification(
-        self, partition: HostedPartition, producer_id: int, guard: int
-    ) -> None:
-        """The coordinator confirmed: a coordinator of this node may append its next batch."""
-        partition.log.producers.verifications.confirm(producer_id, guard)
 
     def append_marker(
         self,
@@ -282,6 +268,7 @@ class ReplicaManager:
         state = partition.state
         try:
             state.require_leader(NO_EPOCH)
+            require_enough(state)
             info = append_marker(
                 partition.log,
                 Marker(end.commits, end.coordinator_epoch),
@@ -324,24 +311,31 @@ class ReplicaManager:
         last_fetched_epoch: int,
         at_least_one: bool,
         reads_committed: bool = False,
+        fetcher: Fetcher | None = None,
     ) -> PartitionRead:
         """Whole batches from `offset` up to the high watermark, or to the last stable offset.
 
+        A follower reads up to the end of the log, synced or not, and its offset is its report.
         Raises `BlockingIOError` when the bytes are not in the page cache.
         """
         state, log = partition.state, partition.log
         state.require_leader(current_leader_epoch)
         high_watermark, start = state.high_watermark, log.log_start_offset
         stable = partition.last_stable_offset
-        if last_fetched_epoch > NO_EPOCH:
-            diverging = self._divergence(partition, last_fetched_epoch, offset)
-            if diverging is not None:
-                return PartitionRead(
-                    high_watermark, start, EMPTY, diverging, last_stable_offset=stable
-                )
+        diverging = None
+        if fetcher is not None:
+            require_replica(partition, fetcher, current_leader_epoch)
+            diverging = follower_divergence(partition, last_fetched_epoch, offset)
+        elif last_fetched_epoch > NO_EPOCH:
+            diverging = divergence(partition, last_fetched_epoch, offset)
+        if diverging is not None or (fetcher is not None and offset < start):
+            return PartitionRead(high_watermark, start, EMPTY, diverging, last_stable_offset=stable)
         if not start <= offset <= log.end_offset:
             raise OffsetOutOfRangeError(offset, start, log.end_offset)
         limit = stable if reads_committed else high_watermark
+        if fetcher is not None:
+            self._follower_fetched(partition, fetcher, offset)
+            high_watermark, limit = state.high_watermark, log.end_offset
         if offset >= limit or (bytes_max <= 0 and not at_least_one):
             partition.require_readable()
             return PartitionRead(high_watermark, start, EMPTY, last_stable_offset=stable)
@@ -354,6 +348,18 @@ class ReplicaManager:
         return PartitionRead(
             high_watermark, start, found.records, last_stable_offset=stable, aborted=aborted
         )
+
+    def _follower_fetched(self, partition: HostedPartition, fetcher: Fetcher, offset: int) -> None:
+        """A follower has synced everything below the offset that it fetches."""
+        in_sync = partition.state.in_sync
+        assert in_sync is not None, "`require_replica` has checked it"
+        if not fetcher.is_counted:
+            return
+        now, end_offset = self._timer.now(), partition.log.end_offset
+        in_sync.report(fetcher.broker_id, fetcher.broker_epoch, offset, end_offset, now)
+        self.isr_changed(partition)
+        if self.isr_watch is not None:
+            self.isr_watch.reported(partition, fetcher.broker_id)
 
     def fetched(self, partition: HostedPartition, size: int) -> None:
         """Count the records of a partition in an answer."""
@@ -374,19 +380,6 @@ class ReplicaManager:
         self._set_alarm()
         return True
 
-    def _divergence(
-        self, partition: HostedPartition, last_fetched_epoch: int, offset: int
-    ) -> DivergingEpoch | None:
-        log = partition.log
-        if last_fetched_epoch == partition.state.leader_epoch and offset <= log.end_offset:
-            return None
-        epoch, end_offset = partition.end_offset_for_epoch(last_fetched_epoch)
-        if epoch < 0 or end_offset < 0:
-            raise OffsetOutOfRangeError(offset, log.log_start_offset, log.end_offset)
-        if epoch < last_fetched_epoch or end_offset < offset:
-            return DivergingEpoch(epoch, end_offset)
-        return None
-
     # --- Reports of storage ---
 
     def on_durable(self, logs: Iterable[PartitionLog]) -> None:
@@ -404,21 +397,42 @@ class ReplicaManager:
                 self.waits.failed(partition.waits, error)
 
     def _advance(self, partition: HostedPartition) -> None:
-        is_undecided = not partition.log.producers.transactions.is_all_decided
-        stable_before = partition.last_stable_offset if is_undecided else 0
-        if partition.state.local_durable(partition.log.durable_offset):
-            high_watermark = partition.state.high_watermark
-            new_bytes = 0
-            # Batches that were appended during the sync are not visible yet, and count later.
-            unseen = partition.unseen
-            while unseen and unseen[0][0] < high_watermark:
-                new_bytes += unseen.popleft()[1]
-            stable_bytes = new_bytes
-            if is_undecided:
-                stable_bytes = _stable_bytes(partition, stable_before, new_bytes)
-            waits = partition.waits
-            if waits.commits or waits.fetches:
-                self.waits.committed(waits, high_watermark, new_bytes, stable_bytes)
+        """More of the local log is on the disk."""
+        state = partition.state
+        stable_before = stable_offset(partition)
+        if state.local_durable(partition.log.durable_offset):
+            self._moved(partition, stable_before)
+        if partition.waits.local_commits:
+            self.waits.locally_synced(partition.waits, state.local_durable_offset)
+        elif not state.is_leader and self.on_follower_synced is not None:
+            self.on_follower_synced(partition)
+
+    def _moved(self, partition: HostedPartition, stable_before: int) -> None:
+        """The high watermark has moved: answer the requests that waited for it."""
+        high_watermark = partition.state.high_watermark
+        if partition.state.in_sync is not None:
+            partition.log.high_watermark = high_watermark
+        new_bytes = 0
+        # Batches that were appended during the sync are not visible yet, and count later.
+        unseen = partition.unseen
+        while unseen and unseen[0][0] < high_watermark:
+            new_bytes += unseen.popleft()[1]
+        came_bytes = stable_bytes(partition, stable_before, new_bytes)
+        waits = partition.waits
+        if waits.commits or waits.fetches:
+            self.waits.committed(waits, high_watermark, new_bytes, came_bytes)
+
+    def was_cut(self, partition: HostedPartition) -> None:
+        """The end of a follower's log was removed, or all of it."""
+        log = partition.log
+        partition.state.cut(log.log_start_offset, log.end_offset, log.durable_offset)
+        log.high_watermark = partition.state.high_watermark
+
+    def follower_learned(self, partition: HostedPartition, high_watermark: int) -> None:
+        """A follower got the high watermark of its leader."""
+        state, log = partition.state, partition.log
+        if state.leader_committed(high_watermark, log.end_offset):
+            log.high_watermark = state.high_watermark
 
     # --- Deadlines ---
 
@@ -432,19 +446,3 @@ class ReplicaManager:
         self._alarm = None
         self.waits.expire(self._timer.now())
         self._set_alarm()
-
-
-def _stable_bytes(partition: HostedPartition, stable_before: int, new_bytes: int) -> int:
-    """At most how many bytes came below the last stable offset as the high watermark moved.
-
-    Too many wake a fetch that then waits on; too few would leave one waiting. When the last stable
-    offset moves and does not catch up, the bytes between are not subtracted.
-    """
-    partition.unstable_bytes += new_bytes
-    stable_offset = partition.last_stable_offset
-    if stable_offset == stable_before:
-        return 0
-    stable_bytes = partition.unstable_bytes
-    if stable_offset == partition.state.high_watermark:
-        partition.unstable_bytes = 0
-    return stable_bytes

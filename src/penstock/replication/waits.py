@@ -20,12 +20,14 @@ from penstock.core.types import TopicPartition
 class CommitWait:
     """A produce request: done when every batch it appended is committed, failed or timed out."""
 
-    __slots__ = ("deadline_key", "errors", "is_done", "on_done", "pending")
+    __slots__ = ("deadline_key", "errors", "is_done", "is_local", "on_done", "pending")
 
-    def __init__(self, on_done: Callable[[], None]) -> None:
+    def __init__(self, on_done: Callable[[], None], *, is_local: bool = False) -> None:
         self.on_done = on_done
+        self.is_local = is_local
+        """Whether the leader's own sync is enough (`acks=1`)."""
         self.pending: dict[TopicPartition, int] = {}
-        """Partition to the offset that the high watermark must reach."""
+        """Partition to the offset that must be reached."""
         self.errors: dict[TopicPartition, PenstockError] = {}
         self.is_done = False
         self.deadline_key = -1
@@ -38,17 +40,25 @@ class FetchWait:
         "bytes_missing",
         "deadline_key",
         "is_done",
+        "is_from_replica",
         "on_done",
         "partitions",
         "reads_committed",
     )
 
     def __init__(
-        self, bytes_missing: int, on_done: Callable[[], None], *, reads_committed: bool = False
+        self,
+        bytes_missing: int,
+        on_done: Callable[[], None],
+        *,
+        reads_committed: bool = False,
+        is_from_replica: bool = False,
     ) -> None:
         self.bytes_missing = bytes_missing
         self.reads_committed = reads_committed
         """Whether it sees only records below the last stable offset."""
+        self.is_from_replica = is_from_replica
+        """Whether any appended record ends the wait, committed or not."""
         self.on_done = on_done
         self.partitions: tuple[PartitionWaits, ...] = ()
         self.is_done = False
@@ -58,15 +68,32 @@ class FetchWait:
 class PartitionWaits:
     """The waits for one partition."""
 
-    __slots__ = ("commits", "failure", "fetches", "name")
+    __slots__ = (
+        "commits",
+        "failure",
+        "fetches",
+        "is_replicated",
+        "local_commits",
+        "name",
+        "replica_fetches",
+    )
 
-    def __init__(self, name: TopicPartition) -> None:
+    def __init__(self, name: TopicPartition, *, is_replicated: bool = False) -> None:
         self.name = name
+        self.is_replicated = is_replicated
+        """Whether a record is synced here before it is committed."""
         self.failure: PenstockError | None = None
         """Set when it commits no more. A produce in slices may be parked after that."""
         self.commits: deque[tuple[int, CommitWait]] = deque()
         """(offset to reach, wait), in the order of appends and so in the order of offsets."""
+        self.local_commits: deque[tuple[int, CommitWait]] = deque()
+        """The same for waits that the leader's own sync ends; empty with a single replica."""
         self.fetches: dict[FetchWait, None] = {}
+        self.replica_fetches: dict[FetchWait, None] = {}
+
+
+def _fetches(partition: PartitionWaits, wait: FetchWait) -> dict[FetchWait, None]:
+    return partition.replica_fetches if wait.is_from_replica else partition.fetches
 
 
 def _nothing() -> None:
@@ -105,14 +132,15 @@ class WaitTable:
     def park_commit(
         self, wait: CommitWait, targets: list[tuple[PartitionWaits, int]], deadline: float
     ) -> None:
-        """Wait until each high watermark reaches its target; `on_done` may be called at once."""
+        """Wait until each target is reached; `on_done` may be called at once."""
         self._require_room()
         for partition, offset in targets:
             if partition.failure is not None:
                 wait.errors[partition.name] = partition.failure
                 continue
             wait.pending[partition.name] = offset
-            partition.commits.append((offset, wait))
+            is_local = wait.is_local and partition.is_replicated
+            (partition.local_commits if is_local else partition.commits).append((offset, wait))
         wait.deadline_key = self._deadlines.add(wait, deadline)
         if not wait.pending:
             self._finish(wait)
@@ -128,7 +156,7 @@ class WaitTable:
         self.fetched_partitions += len(partitions)
         wait.partitions = partitions
         for partition in partitions:
-            partition.fetches[wait] = None
+            _fetches(partition, wait)[wait] = None
         wait.deadline_key = self._deadlines.add(wait, deadline)
 
     def committed(
@@ -139,27 +167,41 @@ class WaitTable:
         To consumers with `read_committed`, up to `stable_bytes` did: the bytes that the last stable
         offset has passed now.
         """
-        commits = partition.commits
-        while commits and commits[0][0] <= high_watermark:
+        self._reach(partition.commits, partition.name, high_watermark)
+        if partition.fetches:
+            self._bytes_came(partition, new_bytes, stable_bytes)
+
+    def locally_synced(self, partition: PartitionWaits, durable_offset: int) -> None:
+        """The leader's own log is synced up to `durable_offset`."""
+        self._reach(partition.local_commits, partition.name, durable_offset)
+
+    def appended(self, partition: PartitionWaits) -> None:
+        """Records were appended: followers read them before they are committed."""
+        for fetch in tuple(partition.replica_fetches):
+            self._finish(fetch)
+
+    def _reach(
+        self, commits: deque[tuple[int, CommitWait]], name: TopicPartition, offset: int
+    ) -> None:
+        while commits and commits[0][0] <= offset:
             _, wait = commits.popleft()
             if not wait.is_done:
                 # One request may append to a partition once; the key is there until satisfied.
-                wait.pending.pop(partition.name, None)
+                wait.pending.pop(name, None)
                 if not wait.pending:
                     self._finish(wait)
-        if partition.fetches:
-            self._bytes_came(partition, new_bytes, stable_bytes)
 
     def failed(self, partition: PartitionWaits, error: PenstockError) -> None:
         """The partition commits no more: its produces fail, its fetches read again."""
         partition.failure = error
-        while partition.commits:
-            _, wait = partition.commits.popleft()
-            if not wait.is_done and wait.pending.pop(partition.name, None) is not None:
-                wait.errors[partition.name] = error
-                if not wait.pending:
-                    self._finish(wait)
-        for fetch in tuple(partition.fetches):
+        for commits in (partition.commits, partition.local_commits):
+            while commits:
+                _, wait = commits.popleft()
+                if not wait.is_done and wait.pending.pop(partition.name, None) is not None:
+                    wait.errors[partition.name] = error
+                    if not wait.pending:
+                        self._finish(wait)
+        for fetch in (*partition.fetches, *partition.replica_fetches):
             self._finish(fetch)
 
     def cancel(self, wait: CommitWait | FetchWait) -> None:
@@ -213,7 +255,7 @@ class WaitTable:
         if isinstance(wait, FetchWait):
             self.fetched_partitions -= len(wait.partitions)
             for partition in wait.partitions:
-                partition.fetches.pop(wait, None)
+                _fetches(partition, wait).pop(wait, None)
 
     def validate(self) -> None:
         """Assert the invariants."""

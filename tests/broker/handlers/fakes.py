@@ -34,7 +34,8 @@ from penstock.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
-from penstock.replication.manager import HostedPartition
+from penstock.replication.admission import Fetcher
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.read_result import PartitionRead
 from penstock.storage.log.log_types import TimestampAndOffset
 from tests.replication.replicas import Node
@@ -111,6 +112,7 @@ class ColdDisk(Nobody):
         last_fetched_epoch: int,
         at_least_one: bool,
         reads_committed: bool,
+        fetcher: Fetcher | None = None,
         client: Cancellation | None = None,
     ) -> PartitionRead:
         if isinstance(self.outcome, Exception):
@@ -172,6 +174,12 @@ class FakeCoordinators:
         )
         result = AddPartitionsToTxnResult(transactional_id=key, topic_results=topics)
         return AddPartitionsToTxnResponse(results_by_transaction=(result,))
+
+    async def verify(
+        self, transaction: AddPartitionsToTxnTransaction, asker: Asker
+    ) -> Message | PenstockError:
+        request = AddPartitionsToTxnRequest(transactions=(transaction,))
+        return await self.ask("transaction", transaction.transactional_id, request, asker)
 
     def submit(self, kind: CoordinatorKind, key: str, request: Message, asker: Asker) -> NoReturn:
         raise AssertionError("not used here")

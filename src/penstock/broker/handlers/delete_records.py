@@ -10,6 +10,7 @@ from typing import Final
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.pacing.slices import NextTurn
+from penstock.broker.partition_states import hosted_partition
 from penstock.core.errors import (
     InvalidTopicNameError,
     OffsetOutOfRangeError,
@@ -24,7 +25,7 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from penstock.replication.manager import HostedPartition
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.partition import NO_EPOCH
 from penstock.security.acls.values import Operation, ResourceType
 
@@ -83,7 +84,7 @@ def _start(
     name: TopicPartition, offset: int, context: RequestContext
 ) -> tuple[HostedPartition, int]:
     """The partition and its new start, or the reason why not."""
-    partition = context.services.replicas.partition(name)
+    partition = hosted_partition(name, context)
     if name.topic in INTERNAL_TOPICS:
         raise InvalidTopicNameError(f"Cannot delete records of internal topic {name.topic}")
     partition.state.require_leader(NO_EPOCH)

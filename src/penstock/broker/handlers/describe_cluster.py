@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from penstock.broker.advertised import reachable_brokers
+from penstock.broker.advertised import controller_id, reachable_brokers
 from penstock.broker.authorized_operations import NOT_ASKED, cluster_operations
 from penstock.broker.context import RequestContext
 from penstock.protocol.error_codes import ErrorCode
@@ -34,7 +34,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         cluster_id=image.cluster_id,
-        controller_id=context.services.node_id,
+        controller_id=controller_id(image, context.services.node_id),
         brokers=tuple(
             DescribeClusterBroker(broker_id=broker.id, host=at.host, port=at.port, rack=broker.rack)
             for broker, at in reachable_brokers(image, context.peer)

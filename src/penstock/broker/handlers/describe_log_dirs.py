@@ -18,7 +18,7 @@ from penstock.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from penstock.replication.manager import HostedPartition
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.security.acls.values import Operation
 
 

@@ -9,6 +9,7 @@ from penstock.broker.context import RequestContext
 from penstock.broker.denials import TOPIC_DENIED
 from penstock.broker.error_mapping import Outcome, code_of, message_of, missing_topic_code
 from penstock.broker.pacing.slices import SLICE_ITEMS, NextTurn
+from penstock.broker.partition_states import hosted_partition
 from penstock.core.errors import PenstockError
 from penstock.core.limits import PRODUCERS_DESCRIBED_MAX
 from penstock.core.types import TopicPartition
@@ -65,9 +66,8 @@ def _refusal(topic: str, context: RequestContext) -> Outcome | None:
 async def _partition(
     name: TopicPartition, context: RequestContext, turn: NextTurn, room: int
 ) -> PartitionResponse:
-    services = context.services
     try:
-        partition = services.replicas.partition(name)
+        partition = hosted_partition(name, context)
         partition.require_readable()
     except PenstockError as error:
         return _refused(name, code_of(error), message_of(error))

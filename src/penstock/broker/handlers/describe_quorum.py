@@ -1,15 +1,17 @@
-"""DescribeQuorum: the brokers that store the cluster's metadata: only this one.
+"""DescribeQuorum: the controller of the cluster, as its only voter.
 
 Kafka's words are used for what Penstock has: the offset is the revision of the metadata store, and
-the epoch that of this broker's registration, which a restart raises. There is no metadata log that
-could be fetched.
+the epoch that of the controller's registration, which a restart raises. There is no metadata log
+that could be fetched.
 """
 
 from typing import Final
 
+from penstock.broker.advertised import controller_id
 from penstock.broker.context import RequestContext
 from penstock.broker.denials import CLUSTER_DENIED
 from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC
+from penstock.core.types import CLUSTER_LISTENER
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -55,7 +57,8 @@ def _is_metadata_only(request: DescribeQuorumRequest) -> bool:
 
 def _quorum(context: RequestContext) -> ResponsePartitionData:
     services = context.services
-    image, node_id, now_ms = services.metadata.image, services.node_id, services.clock.now_ms()
+    image, now_ms = services.metadata.image, services.clock.now_ms()
+    node_id = controller_id(image, services.node_id)
     voter = ReplicaState(
         replica_id=node_id,
         log_end_offset=image.revision,
@@ -74,9 +77,12 @@ def _quorum(context: RequestContext) -> ResponsePartitionData:
 
 
 def _nodes(context: RequestContext) -> tuple[Node, ...]:
-    broker = context.services.metadata.image.brokers[context.services.node_id]
+    image = context.services.metadata.image
+    broker = image.brokers[controller_id(image, context.services.node_id)]
     listeners = tuple(
-        Listener(name=one.listener, host=one.host, port=one.port) for one in broker.endpoints
+        Listener(name=one.listener, host=one.host, port=one.port)
+        for one in broker.endpoints
+        if one.listener != CLUSTER_LISTENER
     )
     return (Node(node_id=broker.id, listeners=listeners),)
 

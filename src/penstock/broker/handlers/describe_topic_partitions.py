@@ -123,7 +123,9 @@ def _described(
                 leader_epoch=topic.partitions[index].leader_epoch,
                 replica_nodes=topic.partitions[index].replicas,
                 isr_nodes=topic.partitions[index].isr,
-                eligible_leader_replicas=(),
+                eligible_leader_replicas=tuple(
+                    one.broker_id for one in topic.partitions[index].elr
+                ),
                 last_known_elr=(),
                 offline_replicas=state.offline_replicas,
             )

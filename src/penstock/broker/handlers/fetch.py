@@ -9,13 +9,13 @@ not in the page cache are read on a thread, and only that fetch waits for them. 
 partitions is read and answered in slices (`pacing.slices`), so that no other request waits for all
 of it.
 
-While clients leave too many answers unread, a fetch gets a single batch. One above a quota is
-answered without records and with a throttle time (KIP-219); the client's view of each partition
-stays unchanged.
+While clients leave too many answers unread, a fetch gets a single batch. One above a quota gets a
+throttle time and no records (KIP-219); the client's view of each partition stays unchanged.
 
 A consumer needs READ on each topic, and the broker asks each time that it reads: a right that was
 revoked ends a session's reads, and those of a fetch that waits. A fetch as a replica needs
-CLUSTER_ACTION for all of it (CVE-2018-1288).
+CLUSTER_ACTION for all of it (CVE-2018-1288), and gets records only through the listener of the
+brokers. There it reads up to the end of the log, and its offset is the follower's report.
 """
 
 import logging
@@ -28,9 +28,11 @@ from penstock.broker.context import RequestContext
 from penstock.broker.fetch_answers import Outcome, TopicAnswers
 from penstock.broker.fetch_partitions import (
     ReadAccess,
+    fetcher_of,
     find_partition,
     is_from_replica,
     read_code,
+    refused_replica,
 )
 from penstock.broker.fetch_sessions import FetchPlan, Partitions, SessionPartition, requested
 from penstock.broker.pacing.slices import NextTurn, in_slices
@@ -51,7 +53,8 @@ from penstock.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from penstock.replication.manager import HostedPartition
+from penstock.replication.admission import Fetcher
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.read_result import PartitionRead
 from penstock.replication.waits import FetchWait
 
@@ -63,9 +66,9 @@ READ_COMMITTED: Final = 1
 
 def handle(request: FetchRequest, context: RequestContext) -> Answer | Deferred[Answer]:
     """Answer now, or when there are enough bytes or an error."""
-    if is_from_replica(request) and context.services.access is None:
-        # Only brokers may fetch as replicas, and there are no others yet.
-        return FetchResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, responses=())
+    refusal = refused_replica(request, context)
+    if refusal != ErrorCode.NONE:
+        return FetchResponse(error_code=refusal, responses=())
     if context.permit is not None:
         return _handle_wide(request, context)
     return _start(request, context)
@@ -122,6 +125,7 @@ class _Fetch:
         "_bytes_min",
         "_context",
         "_deadline",
+        "_fetcher",
         "_found",
         "_found_bytes",
         "_hosted",
@@ -148,6 +152,7 @@ class _Fetch:
                 # client that gets an empty answer at once asks again at once.
                 self._bytes_min = min(self._bytes_min, max(1, bytes_allowed // 2))
         self._deadline = 0.0
+        self._fetcher: Fetcher | None = None
         self._response: WaitingAnswer | None = None
         """Until the answer is set or abandoned: they refer to each other."""
         self._wait: FetchWait | None = None
@@ -197,6 +202,7 @@ class _Fetch:
             self._bytes_min - found_bytes,
             self._look_again,
             reads_committed=self._reads_committed,
+            is_from_replica=self._fetcher is not None,
         )
         try:
             is_parked = self._context.services.replicas.wait_bytes(wait, self._hosted, wait_ms)
@@ -279,6 +285,8 @@ class _Fetch:
         self._hosted.clear()
         if self._access is not None:
             self._access.begin_round()
+        if self._context.peer.is_broker:  # which may have registered again since the last round
+            self._fetcher = fetcher_of(self._request, self._context)
         self._found_bytes = 0
         self._bytes_left = self._bytes_limit_now()
 
@@ -303,6 +311,7 @@ class _Fetch:
                 last_fetched_epoch=asked.last_fetched_epoch,
                 at_least_one=found_bytes == 0,
                 reads_committed=self._reads_committed,
+                fetcher=self._fetcher,
             )
             self._add(partition, found)
         except PenstockError as error:
@@ -387,6 +396,7 @@ class _Fetch:
                     last_fetched_epoch=asked.last_fetched_epoch,
                     at_least_one=self._found_bytes == 0,
                     reads_committed=self._reads_committed,
+                    fetcher=self._fetcher,
                     client=self._context.client,
                 )
                 self._add(partition, found)

@@ -1,8 +1,10 @@
 """ListOffsets: the first, the last, the newest, or the first record at or after a time.
 
 Latest is the high watermark, never the end of the log: an offset that a client learns here is one
-that it can read. For consumers with `read_committed` it is the last stable offset. A lookup by time
-may read cold data, so it runs on a thread.
+that it can read. For consumers with `read_committed` it is the last stable offset. A new leader may
+have a high watermark below offsets that its predecessor has shown: until it has committed the log
+that it began with, it answers OFFSET_NOT_AVAILABLE instead of an offset that goes back (KIP-207). A
+lookup by time may read cold data, so it runs on a thread.
 """
 
 from typing import Final
@@ -10,7 +12,8 @@ from typing import Final
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.pacing.slices import NextTurn
-from penstock.core.errors import PenstockError
+from penstock.broker.partition_states import hosted_partition
+from penstock.core.errors import OffsetNotAvailableError, PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.list_offsets import (
@@ -20,7 +23,7 @@ from penstock.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from penstock.replication.manager import HostedPartition
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.security.acls.values import Operation, ResourceType
 
 LATEST: Final = -1
@@ -38,6 +41,8 @@ _LOWEST_VERSION: Final = {
 READ_COMMITTED: Final = 1
 LEADER_EPOCH_VERSION: Final = 4
 """Starting at this version the answer has the leader epoch (KIP-320)."""
+UNAVAILABLE_VERSION: Final = 5
+"""The first version whose clients know OFFSET_NOT_AVAILABLE."""
 _NOTHING: Final = (-1, -1, -1)
 
 Found = tuple[int, int, int]
@@ -79,15 +84,16 @@ async def _answer(
     if context.api_version < lowest_version or asked.timestamp < EARLIEST_PENDING_UPLOAD:
         return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
     try:
-        partition = context.services.replicas.partition(
-            TopicPartition(topic, asked.partition_index)
-        )
+        partition = hosted_partition(TopicPartition(topic, asked.partition_index), context)
         partition.state.require_leader(asked.current_leader_epoch)
         timestamp, offset, epoch = await _find(
             partition, asked.timestamp, context, reads_committed=reads_committed
         )
     except PenstockError as error:
-        return _refused(asked, code_of(error))
+        code = code_of(error)
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < UNAVAILABLE_VERSION:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return _refused(asked, code)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         error_code=ErrorCode.NONE,
@@ -103,6 +109,7 @@ async def _find(
     log, state = partition.log, partition.state
     partition.require_readable()
     if asked == LATEST:
+        _require_committed_start(partition)
         return -1, _limit(partition, reads_committed=reads_committed), state.leader_epoch
     if asked in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
@@ -114,9 +121,22 @@ async def _find(
     found = await context.services.cold_reader.find_by_time(
         partition, None if asked == MAX_TIMESTAMP else asked, context.client
     )
-    if found is None or found.offset >= _limit(partition, reads_committed=reads_committed):
+    if found is None:
+        return _NOTHING
+    if found.offset >= _limit(partition, reads_committed=reads_committed):
+        _require_committed_start(partition)
         return _NOTHING
     return found.timestamp_ms, found.offset, found.leader_epoch
+
+
+def _require_committed_start(partition: HostedPartition) -> None:
+    """Raise `OffsetNotAvailableError` while a leader has not committed the log it began with."""
+    state = partition.state
+    if state.in_sync is not None and state.high_watermark < state.in_sync.epoch_start:
+        raise OffsetNotAvailableError(
+            f"the high watermark {state.high_watermark} of {partition.name} is below "
+            f"{state.in_sync.epoch_start}, where leader epoch {state.leader_epoch} began"
+        )
 
 
 def _limit(partition: HostedPartition, *, reads_committed: bool) -> int:

@@ -10,7 +10,7 @@ Creating a topic needs CREATE, on the cluster or on the topic.
 
 from collections.abc import Container, Sequence
 
-from penstock.broker.advertised import reachable_brokers
+from penstock.broker.advertised import controller_id, reachable_brokers
 from penstock.broker.authorized_operations import (
     NOT_ASKED,
     cluster_operations,
@@ -72,7 +72,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
             for broker, at in reachable_brokers(image, context.peer)
         ),
         cluster_id=image.cluster_id,
-        controller_id=services.node_id,
+        controller_id=controller_id(image, services.node_id),
         topics=tuple(topics),
         cluster_authorized_operations=cluster_operations(context)
         if request.include_cluster_authorized_operations

@@ -6,6 +6,7 @@ The answer is for the largest epoch that is not above the asked one (KIP-279).
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.pacing.slices import NextTurn
+from penstock.broker.partition_states import hosted_partition
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
@@ -50,7 +51,7 @@ def _end_offset(
     topic: str, asked: OffsetForLeaderPartition, context: RequestContext
 ) -> EpochEndOffset:
     try:
-        partition = context.services.replicas.partition(TopicPartition(topic, asked.partition))
+        partition = hosted_partition(TopicPartition(topic, asked.partition), context)
         partition.state.require_leader(asked.current_leader_epoch)
         epoch, end_offset = partition.end_offset_for_epoch(asked.leader_epoch)
     except PenstockError as error:

@@ -2,7 +2,8 @@
 
 The order is Kafka's: a refused batch changes nothing, and the others of the request are appended.
 An idempotent producer's repeated batch is answered with the offset it got the first time. With acks
-1 or all the answer waits for the high watermark, which on one node is the end of the synced log;
+all the answer waits for the high watermark: the records are on the disk of each in-sync replica,
+and without enough of these the batch is refused. With acks 1 it waits for the leader's disk alone;
 with acks 0 there is no answer, and an error closes the connection. A partition may be named once in
 a request: the second batch of a pair could be acknowledged by the commit of the first.
 
@@ -31,7 +32,13 @@ from penstock.broker.answers import (
 from penstock.broker.context import BrokerServices, RequestContext
 from penstock.broker.peer import Peer
 from penstock.broker.producing.produce_answers import TopicResults, refused, response
-from penstock.broker.producing.produce_run import ProduceRun, append_checked, writable_topic
+from penstock.broker.producing.produce_run import (
+    ACKS_ALL,
+    ProduceRun,
+    append_checked,
+    is_acknowledged,
+    writable_topic,
+)
 from penstock.broker.producing.transaction_check import TransactionCheck
 from penstock.broker.producing.transactional_produce import append_transaction, is_transactional
 from penstock.core.deferred import Deferred
@@ -47,7 +54,8 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.protocol.single_produce import SingleProduce, read_single, single_answer
 from penstock.records.validation import HeavyBatchError, UnfoldAllowance, validate_produced
-from penstock.replication.manager import HostedPartition, ReplicaManager
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.manager import ReplicaManager
 from penstock.replication.waits import CommitWait
 from penstock.security.acls.values import Operation, ResourceType
 
@@ -56,7 +64,7 @@ _WRITE: Final = Operation.WRITE
 _TOPIC: Final = ResourceType.TOPIC
 """Names of this module: a look-up in an enumeration costs as much as the decision."""
 ACKS_NONE: Final = 0
-ACKS_ALLOWED: Final = (-1, 0, 1)
+ACKS_ALLOWED: Final = (ACKS_ALL, 0, 1)
 
 
 def handle(request: ProduceRequest, context: RequestContext) -> Answer | Deferred[Answer]:
@@ -107,11 +115,11 @@ def _append_all(
         pending = [
             (partition, last)
             for partition, last in run.appended.items()
-            if last >= partition.state.high_watermark
+            if not is_acknowledged(partition, last, request.acks)
         ]
         if not pending:
             return response(run.topics, {}, context.services)
-        return _when_committed(run.topics, pending, request.timeout_ms, context)
+        return _when_committed(run.topics, pending, request, context)
 
     return ProduceRun(
         request,
@@ -133,11 +141,14 @@ def _refusal(request: ProduceRequest, context: RequestContext) -> PenstockError 
 def _when_committed(
     topics: list[TopicResults],
     pending: list[tuple[HostedPartition, int]],
-    timeout_ms: int,
+    request: ProduceRequest,
     context: RequestContext,
 ) -> Answer | Deferred[Answer]:
-    services = context.services
-    wait = CommitWait(lambda: answer.set(response(topics, wait.errors, services)))
+    services, timeout_ms = context.services, request.timeout_ms
+    wait = CommitWait(
+        lambda: answer.set(response(topics, wait.errors, services)),
+        is_local=request.acks != ACKS_ALL,
+    )
     replicas = services.replicas
     answer = WaitingAnswer(_Commit(wait, replicas))
     try:
@@ -187,7 +198,7 @@ def handle_single(request: Request, services: BrokerServices, peer: Peer) -> "_S
             allowance=UnfoldAllowance(),
             on_loop=True,
         )
-        info = append_checked(partition, batch, services)
+        info = append_checked(partition, batch, services, single.acks)
     except PenstockError as error:
         return _single_refused(single, error, services)
     except HeavyBatchError:
@@ -207,7 +218,7 @@ def handle_single(request: Request, services: BrokerServices, peer: Peer) -> "_S
             info.log_start_offset,
         )
     )
-    if info.last_offset < partition.state.high_watermark:
+    if is_acknowledged(partition, info.last_offset, single.acks):
         return answer
     return _single_when_committed(single, answer, partition, info.last_offset, services)
 
@@ -244,7 +255,7 @@ def _single_when_committed(
         error = wait.errors.get(partition.name)
         answer.set(good if error is None else _single_refused(single, error, services))
 
-    wait = CommitWait(done)
+    wait = CommitWait(done, is_local=single.acks != ACKS_ALL)
     answer = WaitingAnswer(_Commit(wait, services.replicas))
     timeout_ms = min(max(0, single.timeout_ms), PRODUCE_WAIT_MS_MAX)
     try:

@@ -13,6 +13,7 @@ from penstock.broker.answers import Answer
 from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of
 from penstock.broker.pacing.slices import NextTurn
+from penstock.broker.partition_states import hosted_partition
 from penstock.broker.pieces import promise, settled
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError
@@ -112,7 +113,7 @@ class _Writing:
             self.finish_if_done()
 
         try:
-            partition = services.replicas.partition(name)
+            partition = hosted_partition(name, context)
         except PenstockError as error:
             done(error)
             return

@@ -25,6 +25,7 @@ from uuid import UUID
 
 from penstock.broker.answers import DEFECT, Answer, HoldingAnswer, Waiter, WaitingAnswer
 from penstock.broker.context import TOPIC_ID_VERSION, BrokerServices, RequestContext
+from penstock.broker.partition_states import hosted_partition
 from penstock.broker.producing.produce_answers import TopicResults, refused
 from penstock.broker.producing.transaction_check import TransactionCheck
 from penstock.broker.producing.transactional_produce import unverified
@@ -32,6 +33,7 @@ from penstock.core.clock import stopwatch
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
     InvalidTopicNameError,
+    NotLeaderError,
     PenstockError,
     TooManyWaitersError,
     UnknownTopicIdError,
@@ -53,7 +55,8 @@ from penstock.records.validation import (
     ValidatedBatch,
     validate_produced,
 )
-from penstock.replication.manager import HostedPartition
+from penstock.replication.admission import require_enough
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.waits import CommitWait
 from penstock.security.acls.values import Operation, ResourceType
 from penstock.storage.log.log_types import AppendInfo
@@ -61,6 +64,7 @@ from penstock.storage.log.open_transactions import NO_GUARD
 
 logger = logging.getLogger(__name__)
 
+ACKS_ALL: Final = -1
 NOT_TRANSACTIONAL: Final = -1
 """Stands for a guard in requests that name no transactional id."""
 DISK_WAIT_MS_MAX: Final = 5_000
@@ -80,6 +84,7 @@ class ProduceRun:
     """One request on its way into the logs. It is a `Resumable` and the `Waiter` of its answer."""
 
     __slots__ = (
+        "_acks",
         "_allowance",
         "_answer",
         "_check",
@@ -124,6 +129,7 @@ class ProduceRun:
         self._check = check
         self._conclude = conclude
         self._allowance = UnfoldAllowance()
+        self._acks = request.acks
         self._entries = self._walk(request)
         self._current: tuple[_Entry, HostedPartition] | None = None
         """The batch that a worker checks."""
@@ -223,7 +229,7 @@ class ProduceRun:
         if refusal is not None:
             return self._note(results, refused(data.index, refusal, services))
         try:
-            partition = services.replicas.partition(TopicPartition(topic, data.index))
+            partition = hosted_partition(TopicPartition(topic, data.index), self._context)
             if partition in self.appended:
                 return self._note(results, refused(data.index, ErrorCode.INVALID_REQUEST, services))
             require_not_internal(partition, topic)
@@ -266,12 +272,12 @@ class ProduceRun:
     ) -> None:
         check = self._check
         guard = NOT_TRANSACTIONAL if check is None else check.guards.get(partition, NO_GUARD)
-        info = append_checked(partition, batch, self._services, guard)
+        info = append_checked(partition, batch, self._services, self._acks, guard)
         if isinstance(info, ErrorCode):
             self._note(results, refused(data.index, info, self._services))
             return
         self.appended[partition] = info.last_offset
-        if info.last_offset >= partition.state.high_watermark:
+        if not is_acknowledged(partition, info.last_offset, self._acks):
             self._unsynced.append((partition, info.last_offset))
         results.append(
             PartitionProduceResponse(
@@ -300,12 +306,12 @@ class ProduceRun:
         pending = [
             (partition, last)
             for partition, last in self._unsynced
-            if last >= partition.state.high_watermark
+            if not is_acknowledged(partition, last, self._acks)
         ]
         self._unsynced = []
         if not pending:
             return False
-        wait = CommitWait(lambda: services.turns.join(self, 0.0))
+        wait = CommitWait(lambda: services.turns.join(self, 0.0), is_local=self._acks != ACKS_ALL)
         try:
             services.replicas.wait_committed(wait, pending, DISK_WAIT_MS_MAX)
         except TooManyWaitersError:
@@ -388,13 +394,28 @@ def require_not_internal(partition: HostedPartition, topic: str) -> None:
         )
 
 
+def is_acknowledged(partition: HostedPartition, last_offset: int, acks: int) -> bool:
+    """Whether records are synced where `acks` needs it: at this leader, or at all replicas."""
+    state = partition.state
+    if last_offset < state.high_watermark:
+        return True
+    return acks != ACKS_ALL and last_offset < state.local_durable_offset
+
+
 def append_checked(
     partition: HostedPartition,
     batch: ValidatedBatch,
     services: BrokerServices,
+    acks: int,
     guard: int = NOT_TRANSACTIONAL,
 ) -> AppendInfo | ErrorCode:
     """Append a batch that was validated; raises `PenstockError`."""
+    if partition.state.in_sync is not None:
+        if acks == ACKS_ALL:
+            require_enough(partition.state)
+        elif services.replicas.is_isolated():
+            # Another broker may lead by now. Followers would still confirm records for `acks=all`.
+            raise NotLeaderError(f"this broker does not know whether it leads {partition.name}")
     if guard == NOT_TRANSACTIONAL:
         if batch.header.attributes & TRANSACTIONAL:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

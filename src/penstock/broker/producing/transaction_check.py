@@ -1,10 +1,10 @@
 """Asks a coordinator before the first records of its transaction are appended (KIP-890).
 
 A transactional batch may be appended if its transaction is open in the partition already, or if the
-coordinator says that the partition belongs to it. For clients of transaction version 2 the broker
-adds the partition; older clients have added it, and the broker only checks. A coordinator that is
-still ending the producer's last transaction is asked again for a short while, because the client
-did nothing wrong.
+coordinator, on this broker or another one, says that the partition belongs to it. For clients of
+transaction version 2 the broker adds the partition; older clients have added it, and the broker
+only checks. A coordinator that is still ending the producer's last transaction is asked again for a
+short while, because the client did nothing wrong.
 
 It appends nothing, and it does NOT decide the state of the transaction.
 """
@@ -18,7 +18,8 @@ from penstock.broker.error_mapping import code_of
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
-from penstock.replication.manager import HostedPartition
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.verification import begin_verification, confirm_verification
 from penstock.storage.log.open_transactions import NO_GUARD
 
 BROKER_VERSION: Final = 5
@@ -65,7 +66,7 @@ class TransactionCheck:
         claim, now_ms = self._claim, services.clock.now_ms()
         for partition, sequence in batches.items():
             try:
-                guard = services.replicas.begin_verification(
+                guard = begin_verification(
                     partition,
                     (claim.producer_id, claim.producer_epoch),
                     sequence,
@@ -93,11 +94,13 @@ class TransactionCheck:
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, RETRY_SECONDS_LONGEST)
             codes = await self._ask_once()
-        replicas = self._context.services.replicas
         for partition, guard in self.guards.items():
             code = codes.get(partition.name, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if not partition.state.is_leader:
+                # The answer was for a role that is over: another leader may have appended a marker.
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             if code is ErrorCode.NONE:
-                replicas.confirm_verification(partition, self._claim.producer_id, guard)
+                confirm_verification(partition, self._claim.producer_id, guard)
             else:
                 self.errors[partition] = code
 
@@ -107,9 +110,7 @@ class TransactionCheck:
 
         names = [partition.name for partition in self.guards]
         claim = self._claim
-        answer = await self._context.services.coordinators.ask(
-            "transaction",
-            claim.transactional_id,
+        answer = await self._context.services.coordinators.verify(
             question(*claim, names, verifies_only=not self._adds),
             self._context._replace(api_version=BROKER_VERSION),
         )

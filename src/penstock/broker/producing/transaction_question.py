@@ -1,7 +1,7 @@
-"""The request of a broker to a transaction coordinator before it appends.
+"""The question of a broker to a transaction coordinator before it appends.
 
-AddPartitionsToTxn as brokers send it, and the codes in its answer as producers know them. It is NOT
-the handler of that request.
+One transaction of AddPartitionsToTxn as brokers send it, and the codes in its answer as producers
+know them. It is NOT the handler of that request.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,6 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.codec import Message
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
@@ -24,24 +23,20 @@ def question(
     names: Iterable[TopicPartition],
     *,
     verifies_only: bool,
-) -> AddPartitionsToTxnRequest:
-    """The request for one transaction."""
+) -> AddPartitionsToTxnTransaction:
+    """The question about one transaction."""
     topics: dict[str, list[int]] = {}
     for name in names:
         topics.setdefault(name.topic, []).append(name.partition)
-    return AddPartitionsToTxnRequest(
-        transactions=(
-            AddPartitionsToTxnTransaction(
-                transactional_id=transactional_id,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                verify_only=verifies_only,
-                topics=tuple(
-                    AddPartitionsToTxnTopic(name=topic, partitions=tuple(partitions))
-                    for topic, partitions in topics.items()
-                ),
-            ),
-        )
+    return AddPartitionsToTxnTransaction(
+        transactional_id=transactional_id,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        verify_only=verifies_only,
+        topics=tuple(
+            AddPartitionsToTxnTopic(name=topic, partitions=tuple(partitions))
+            for topic, partitions in topics.items()
+        ),
     )
 
 

@@ -27,7 +27,7 @@ from penstock.records.batch import (
     TRANSACTIONAL,
     read_header,
 )
-from penstock.replication.manager import HostedPartition
+from penstock.replication.hosted_partition import HostedPartition
 
 logger = logging.getLogger(__name__)
 

@@ -114,6 +114,8 @@ def shown(value: object) -> object:
     """Return a value in the form of a settings file."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
     return "unset" if value is None else value
 
 

@@ -201,6 +201,10 @@ class AsyncConnection(asyncio.BufferedProtocol):
             await self._renew_session()
         return await self._exchange(call, version)
 
+    async def lost(self) -> None:
+        """Wait until the connection has ended, for any reason."""
+        await self._is_lost.wait()
+
     async def close(self) -> None:
         """Close the connection; waiting calls raise `AnswerLostError`."""
         self._fail(AnswerLostError(f"the connection to {self._address} was closed."))

@@ -14,8 +14,9 @@ from typing import TypeVar
 from uuid import UUID, uuid4
 
 from penstock.cluster import acl_changes, scram_changes
+from penstock.cluster.link.change_values import ChangeBase, Decision
 from penstock.cluster.scram_changes import ScramChange, ScramDeletion, ScramUpsertion
-from penstock.cluster.service import ChangeBase, Decision, MetadataService
+from penstock.cluster.service import MetadataService
 from penstock.cluster.unhurried import unhurried
 from penstock.core.errors import PenstockError, StoreError
 from penstock.security.acls.filters import AclFilter

@@ -24,11 +24,10 @@ from penstock.cluster.configs.described_configs import (
 )
 from penstock.cluster.configs.topic_config_table import SettingType, TopicConfig
 from penstock.core.limits import (
-    BROKER_KEEP_ALIVE_SECONDS,
-    BROKER_SESSION_SECONDS,
     FETCH_BYTES_MAX,
     FETCH_SESSIONS_MAX,
     FRAME_BYTES_MAX,
+    KEEP_ALIVES_PER_SESSION,
 )
 from penstock.core.settings.tree import FIELDS, Settings, flat_values
 
@@ -116,15 +115,15 @@ _OTHERS: Final = (
     _Row(
         "broker.heartbeat.interval.ms",
         _INT,
-        lambda _: int(BROKER_KEEP_ALIVE_SECONDS * 1000),
+        lambda settings: int(settings.cluster.session_seconds * 1000 / KEEP_ALIVES_PER_SESSION),
         "Time between two signs of life of a broker.",
     ),
     _Row("broker.id", _INT, lambda settings: settings.node.id, "The same as node.id."),
-    _Row("broker.rack", _STRING, lambda _: None, "Where the broker stands; it has no rack."),
+    _Row("broker.rack", _STRING, lambda settings: settings.node.rack, "Rack of the broker."),
     _Row(
         "broker.session.timeout.ms",
         _INT,
-        lambda _: int(BROKER_SESSION_SECONDS * 1000),
+        lambda settings: int(settings.cluster.session_seconds * 1000),
         "A broker that is silent for this long counts as dead.",
     ),
     _Row(
@@ -136,7 +135,7 @@ _OTHERS: Final = (
     _Row(
         "default.replication.factor",
         _INT,
-        lambda _: 1,
+        lambda settings: settings.cluster.replication_factor_default,
         "Replicas of a topic whose creator gave no number.",
     ),
     _Row("delete.topic.enable", _BOOLEAN, lambda _: True, "Whether topics can be deleted."),

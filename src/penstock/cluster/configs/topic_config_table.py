@@ -287,7 +287,7 @@ _DURABILITY: Final = (
         "false",
         "unclean.leader.election.enable",
         "Whether a replica that is not in sync may lead when no other can, losing records.",
-        honoured=False,
+        honoured=True,
     ),
 )
 

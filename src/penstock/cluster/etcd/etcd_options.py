@@ -75,7 +75,9 @@ class EtcdOptions:
                 "a client certificate for etcd needs both its certificate and its key file"
             )
         if bool(self.user) != (self.password is not None):
-            raise ConfigError("a user of etcd needs both `cluster.user` and a password")
+            raise ConfigError(
+                "a user of etcd needs both `cluster.etcd_user` and `cluster.etcd_password_file`"
+            )
 
     @property
     def has_tls(self) -> bool:

@@ -23,6 +23,7 @@ from penstock.cluster.image import BrokerImage, BrokerState, ControllerImage, Me
 from penstock.cluster.keys import Keys
 from penstock.cluster.link.followed_image import FollowedImage
 from penstock.cluster.link.membership import Membership
+from penstock.cluster.link.partition_writer import PartitionWriter
 from penstock.cluster.stores.port import (
     Compare,
     Delete,
@@ -30,38 +31,78 @@ from penstock.cluster.stores.port import (
     Put,
     SessionLostError,
 )
+from penstock.core.clock import Clock
 from penstock.core.errors import AmbiguousStoreError, PenstockError, StoreError
+from penstock.core.limits import BROKER_SESSION_SECONDS
 
 logger = logging.getLogger(__name__)
+
+RegistrationSubscriber = Callable[[int], None]
+"""Called with the epoch of a new registration, and with 0 when the registration is lost."""
 
 
 class BrokerLink:
     """The writes of one broker, or of a process that has the store for itself."""
 
-    def __init__(self, store: MetadataStore, keys: Keys) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        keys: Keys,
+        *,
+        session_seconds: float = BROKER_SESSION_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
         self._store = store
         self.keys = keys
         self.followed = FollowedImage(store, keys)
+        self.partitions = PartitionWriter(store, keys, self.followed)
         self._one_change = asyncio.Lock()
+        self._session_seconds = session_seconds
+        self._clock = clock
         self._membership: Membership | None = None
+        self._subscribers: list[RegistrationSubscriber] = []
 
     @property
     def image(self) -> MetadataImage:
         """The newest image."""
         return self.followed.newest
 
+    @property
+    def membership(self) -> Membership | None:
+        """This broker's registration; None before it registers and after it leaves."""
+        return self._membership
+
+    def subscribe_registration(self, subscriber: RegistrationSubscriber) -> Callable[[], None]:
+        """Call `subscriber` at each change of the registration; returns how to unsubscribe."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    def _registration_changed(self, epoch: int) -> None:
+        for subscriber in tuple(self._subscribers):
+            subscriber(epoch)
+
     async def register(self, broker: BrokerImage, *, may_have_lost: bool) -> Membership:
         """Register the broker; return its membership, which the caller keeps alive."""
         assert self._membership is None, "a broker registers once"
-        membership = Membership(self._store, self.keys, broker, may_have_lost=may_have_lost)
+        membership = Membership(
+            self._store,
+            self.keys,
+            broker,
+            may_have_lost=may_have_lost,
+            session_seconds=self._session_seconds,
+            clock=self._clock,
+            on_change=self._registration_changed,
+        )
         epoch = await membership.join()
         self._membership = membership
+        self.followed.subscribe(lambda _before, image, _changes: membership.follow(image))
         await self.followed.wait_revision(epoch)
         return membership
 
     async def leave(self) -> None:
         """End the broker's session, if it has registered."""
         self.followed.cancel_waits()
+        self.partitions.stop()
         membership, self._membership = self._membership, None
         if membership is not None:
             await membership.leave()
@@ -115,6 +156,8 @@ class BrokerLink:
                 await self._stay_registered()
                 return False
             except SessionLostError:
+                if self._membership is not None:
+                    self._membership.lose()
                 await self._register_again()
                 return False
             if not result.succeeded:

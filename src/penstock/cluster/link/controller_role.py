@@ -5,7 +5,9 @@ role is read from the image each time: a broker that registered again has lost i
 controller compares the revision of the key, so a controller that was replaced changes nothing.
 
 The controller deletes the remains of creations that were interrupted; each broker deletes the keys
-of its own creations that have failed. It elects nothing yet.
+of its own creations that have failed. In a cluster the controller elects leaders first
+(`link.controlling`), and only a running broker becomes the controller. A broker that is alone
+elects nothing.
 """
 
 import asyncio
@@ -14,23 +16,26 @@ from typing import Final
 
 from penstock.cluster import acl_changes
 from penstock.cluster.changes import Change
-from penstock.cluster.image import MetadataImage
+from penstock.cluster.image import BrokerState, MetadataImage
 from penstock.cluster.link.broker_link import BrokerLink
+from penstock.cluster.link.controlling import Elections
 from penstock.cluster.link.leftovers import has_leftovers, sweep_writes
 from penstock.cluster.stores.port import Compare
 from penstock.core.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS: Final = 2.0
+RETRY_SECONDS: Final = 0.5
 """Pause after a failure of the store, unless the metadata changes before."""
 
 
 class ControllerRole:
     """The part of one broker in the control of the cluster."""
 
-    def __init__(self, link: BrokerLink) -> None:
+    def __init__(self, link: BrokerLink, elections: Elections | None = None) -> None:
+        """`elections`: None for a broker that is alone."""
         self._link = link
+        self._elections = elections
         self._wakened = asyncio.Event()
 
     async def begin(self) -> None:
@@ -43,16 +48,20 @@ class ControllerRole:
         try:
             has_failed = False
             while True:
-                await self._wait(RETRY_SECONDS if has_failed else None)
+                await self._wait(RETRY_SECONDS if has_failed else self._next_seconds())
                 has_failed = not await self._act()
         finally:
             stop_following()
 
     def _wake(
-        self, _before: MetadataImage, image: MetadataImage, _changes: tuple[Change, ...]
+        self, before: MetadataImage, image: MetadataImage, changes: tuple[Change, ...]
     ) -> None:
-        if image.controller is None or image.unpublished or image.creating:
+        must_elect = self._elections is not None and self._elections.follow(before, image, changes)
+        if must_elect or image.controller is None or image.unpublished or image.creating:
             self._wakened.set()
+
+    def _next_seconds(self) -> float | None:
+        return None if self._elections is None else self._elections.next_seconds
 
     async def _wait(self, seconds: float | None) -> None:
         try:
@@ -65,16 +74,23 @@ class ControllerRole:
     async def _act(self) -> bool:
         """Return False if the store failed."""
         try:
-            if self._link.image.controller is None:
-                async with self._link.changing():
-                    await self._link.become_controller()
+            if self._link.image.controller is None and self._may_control():
+                await self._link.become_controller()
                 await self._sweep_rules()
+            if self._elections is not None:
+                await self._elections.carry_out(self._guards)
             await self._release_creations()
             await self._sweep_partitions()
         except StoreError as error:
             logger.warning("the controller's work failed, trying again: %s", error)
             return False
         return True
+
+    def _may_control(self) -> bool:
+        membership = self._link.membership
+        broker = None if membership is None else self._link.image.brokers.get(membership.broker_id)
+        is_running = broker is not None and broker.state is BrokerState.RUNNING
+        return is_running or self._elections is None
 
     def _guards(self) -> tuple[Compare, ...] | None:
         controller = self._link.controls()

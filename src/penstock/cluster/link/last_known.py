@@ -29,7 +29,7 @@ from penstock.cluster.changes import (
 from penstock.cluster.image import MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.keys import KeyKind, Keys, ParsedKey
 from penstock.cluster.quota_entities import entity_of_text
-from penstock.cluster.stores.port import Compare
+from penstock.cluster.stores.port import Compare, CompareTarget
 
 
 def last_known(image: MetadataImage, key: ParsedKey) -> Iterator[Change]:
@@ -97,14 +97,15 @@ def published_again(topic: TopicImage) -> tuple[Change, ...]:
 
 def may_hold(keys: Keys, image: MetadataImage, compare: Compare) -> bool:
     """Return whether a compare holds on an image; True also for a key that images do not have."""
-    known = _revision(image, keys.parse(compare.key))
+    known = _revision(image, keys.parse(compare.key), compare.target)
     return known is None or known == compare.revision
 
 
-def _revision(image: MetadataImage, key: ParsedKey) -> int | None:
+def _revision(image: MetadataImage, key: ParsedKey, target: CompareTarget) -> int | None:
     """Return the revision that writers of this key compare, 0 for an absent key.
 
-    For keys that are bound to a session it is the one that created them, for others the last one.
+    For keys that are bound to a session it is the one that created them, for others the last one;
+    a registration has both.
     """
     match key.kind:
         case KeyKind.PARTITION:
@@ -112,7 +113,9 @@ def _revision(image: MetadataImage, key: ParsedKey) -> int | None:
             return 0 if state is None else state.partition_epoch
         case KeyKind.BROKER:
             broker = image.brokers.get(key.number)
-            return 0 if broker is None else broker.epoch
+            if broker is None:
+                return 0
+            return broker.epoch if target is CompareTarget.CREATE else broker.revision
         case KeyKind.NODE:
             node = image.nodes.get(key.number)
             return 0 if node is None else node.revision

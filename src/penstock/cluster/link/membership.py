@@ -4,12 +4,17 @@ The registration is a key bound to a session; the revision that created it is th
 session is lost if this process is stopped for longer than its time to live. Then a new session with
 a higher epoch replaces it. Safety does not depend on this: every write compares the epoch
 (`guard`), so a broker that was declared dead cannot change metadata before it has registered again.
+
+A lost registration is noticed by a keep-alive, by a write, or by an image without the broker's key;
+`on_change` is called at once, and again when the broker has registered. A keep-alive is sent only
+while the event loop is on time: a broker that hangs must not look alive.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Final
 
 from penstock.cluster import values
 from penstock.cluster.controller import GuardedWrites
@@ -23,14 +28,23 @@ from penstock.cluster.stores.port import (
     Put,
     SessionLostError,
 )
-from penstock.core.errors import AmbiguousStoreError, StoreError
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import AmbiguousStoreError, MetadataError, StoreError
 from penstock.core.limits import (
-    BROKER_KEEP_ALIVE_SECONDS,
     BROKER_SESSION_SECONDS,
+    KEEP_ALIVES_PER_SESSION,
     METADATA_ATTEMPTS_MAX,
 )
 
 logger = logging.getLogger(__name__)
+
+ISOLATION_SHARE: Final = 7.5 / 9
+"""Share of a session: after this time without a keep-alive a broker counts as isolated, before the
+store can have ended its session."""
+LATE_SECONDS: Final = 1.0
+"""A timer that is later than this: the event loop hung, and a keep-alive waits for a timely one."""
+TICK_SECONDS: Final = 0.1
+"""Time of a timer that shows whether the event loop is on time again."""
 
 
 class Membership:
@@ -43,19 +57,34 @@ class Membership:
         broker: BrokerImage,
         *,
         may_have_lost: bool = False,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        session_seconds: float = BROKER_SESSION_SECONDS,
+        clock: Clock | None = None,
+        on_change: Callable[[int], None] = lambda _: None,
+        sleep: Callable[[float, asyncio.Event], Awaitable[None]] | None = None,
     ) -> None:
-        """`may_have_lost`: records that the broker reported as durable may be gone since."""
+        """`may_have_lost`: records that the broker reported as durable may be gone since.
+
+        `on_change` gets the epoch of each registration, and 0 when one is lost. `sleep` ends early
+        when its event is set.
+        """
         self._store = store
         self._keys = keys
         self._broker = broker
         self._may_have_lost = may_have_lost
-        self._sleep = sleep
+        self._session_seconds = session_seconds
+        self._clock = clock or SystemClock()
+        self._on_change = on_change
+        self._sleep = sleep or _sleep
+        self._sent_at = self._clock.monotonic()
+        """When the last successful keep-alive was sent, not when it was answered."""
+        self._lost = asyncio.Event()
         self._session = 0
         self._epoch = 0
         self._is_registered = False
         """Whether the broker has registered and the registration is not known to be lost."""
         self._one_at_a_time = asyncio.Lock()
+        self.problem: str | None = None
+        """Why the registration could not be kept at the last attempt."""
 
     def guard(self) -> Compare:
         """Return the compare that holds while this registration is valid."""
@@ -76,6 +105,35 @@ class Membership:
         """The broker epoch of this registration."""
         return self._epoch
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the registration is not known to be lost."""
+        return self._is_registered
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether the store may soon end the session, for lack of a successful keep-alive."""
+        silence = self._clock.monotonic() - self._sent_at
+        return silence > self._session_seconds * ISOLATION_SHARE
+
+    def follow(self, image: MetadataImage) -> None:
+        """Notice a lost registration in an image that is not older than it."""
+        if not self._is_registered or image.revision < self._epoch:
+            return
+        broker = image.brokers.get(self._broker.id)
+        if broker is None or broker.epoch != self._epoch:
+            # A registration of another process is not replaced at once: that one may do the same.
+            self.lose(is_replaced=broker is not None)
+
+    def lose(self, *, is_replaced: bool = False) -> None:
+        """Note that the registration is lost; `keep` registers again at once."""
+        if self._is_registered:
+            self._is_registered = False
+            if not is_replaced:
+                self._lost.set()
+            logger.warning("broker %d has lost its registration", self._broker.id)
+            self._on_change(0)
+
     def owns(self, broker_id: int, epoch: int) -> bool:
         """Return whether a value names this broker with its present registration."""
         return (broker_id, epoch) == (self._broker.id, self._epoch)
@@ -85,7 +143,10 @@ class Membership:
 
         A registration of another process in the image is not replaced.
         """
-        return not self._is_registered or self._broker.id not in image.brokers
+        broker = image.brokers.get(self._broker.id)
+        if broker is None:
+            return True
+        return not self._is_registered and broker.epoch <= self._epoch
 
     async def join(self) -> int:
         """Register, and return the broker epoch.
@@ -95,7 +156,7 @@ class Membership:
         brokers with one id, and raises `DuplicateBrokerError`.
         """
         key = self._keys.broker(self._broker.id)
-        self._session = await self._store.open_session(BROKER_SESSION_SECONDS)
+        await self._open_session()
         for _ in range(METADATA_ATTEMPTS_MAX):
             for pair in (await self._store.read(key)).values:
                 if pair.session == self._session:
@@ -116,15 +177,26 @@ class Membership:
                 result = await self._store.transact(writes.compares, writes.operations)
             except AmbiguousStoreError:
                 continue
+            except SessionLostError:
+                # The attempts took longer than a session lasts.
+                await self._open_session()
+                continue
             if result.succeeded:
                 return self._registered_at(result.revision)
         raise StoreError(f"broker {self._broker.id} could not be registered")
 
+    async def _open_session(self) -> None:
+        sent_at = self._clock.monotonic()
+        self._session = await self._store.open_session(self._session_seconds)
+        self._sent_at = sent_at
+
     def _registered_at(self, revision: int) -> int:
         self._epoch = revision
         self._is_registered = True
+        self._lost.clear()
         # It is known to the others now. A later registration of this process lost nothing more.
         self._may_have_lost = False
+        self._on_change(revision)
         return revision
 
     async def _value(self, key: str) -> KeyValue | None:
@@ -143,23 +215,50 @@ class Membership:
         """Prolong the session, or register again if it was lost; return the present epoch."""
         async with self._one_at_a_time:
             if self._is_registered:
+                sent_at = self._clock.monotonic()
                 try:
                     await self._store.keep_alive(self._session)
+                    self._sent_at = sent_at
                 except SessionLostError:
-                    self._is_registered = False
+                    self.lose()
             return self._epoch if self._is_registered else await self.join()
 
     async def keep(self) -> None:
         """Keep the session until cancelled; register again if it was lost."""
         while True:
-            await self._sleep(BROKER_KEEP_ALIVE_SECONDS)
+            await self._rest()
             try:
                 await self.ensure()
-            except StoreError as error:
-                # The store may answer again. Until then `guard` rejects every write of this broker,
-                # and the logs can be served anyway.
-                logger.warning("the metadata store does not answer, trying again: %s", error)
+                self.problem = None
+            except MetadataError as error:
+                # The store may answer again, and another broker with this id may stop. Until then
+                # `guard` rejects every write of this broker.
+                self.problem = f"broker {self._broker.id} cannot keep its registration: {error}"
+                logger.warning("%s; trying again", self.problem)
+
+    async def _rest(self) -> None:
+        """Wait for the next keep-alive; less if the registration is lost, more after a hang."""
+        seconds = self._session_seconds / KEEP_ALIVES_PER_SESSION
+        while not self._lost.is_set():
+            begun_at = self._clock.monotonic()
+            await self._sleep(seconds, self._lost)
+            if self._clock.monotonic() - begun_at <= seconds + LATE_SECONDS:
+                return
+            seconds = TICK_SECONDS
+        # Not at once again and again, while another broker has the id.
+        self._lost.clear()
 
     async def leave(self) -> None:
         """End the session: the broker is removed at once, not after a timeout."""
-        await self._store.end_session(self._session)
+        try:
+            await self._store.end_session(self._session)
+        except StoreError as error:
+            logger.warning("the broker is removed when its session ends: %s", error)
+
+
+async def _sleep(seconds: float, ended: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+    except TimeoutError:
+        pass

@@ -6,7 +6,7 @@ protocol at a time: requests of the classic protocol go to `consumer` when the g
 KIP-848. It does NOT decide anything else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
@@ -157,13 +157,13 @@ class GroupShard:
         """Do nothing: groups have no effects."""
         raise AssertionError(f"a group shard has no effects: {effect}")
 
-    def topics_changed(self, topics: TopicsView, now_ms: int) -> Outcome:
-        """React to a newer image of the cluster's topics."""
+    def topics_changed(self, topics: TopicsView, gone: Collection[str], now_ms: int) -> Outcome:
+        """React to created, grown and deleted topics."""
         if topics.revision == self.state.topics.revision:
             return NOTHING
         reaction = Reaction(now_ms)
-        before, self.state.topics = self.state.topics, topics
-        self._cleanup.topics_changed(before, topics, reaction)
+        self.state.topics = topics
+        self._cleanup.topics_gone(gone, reaction)
         self._consumer.topics_changed(reaction)
         return reaction.outcome()
 

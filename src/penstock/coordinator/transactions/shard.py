@@ -12,7 +12,7 @@ It does NOT write markers or allocate producer ids: it asks for them with effect
 AddOffsetsToTxn as the add of a partition, and a batch of adds one by one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -139,9 +139,9 @@ class TransactionShard:
                 return self._markers_written(effect, result, now_ms)
         raise AssertionError(f"the transaction coordinator has no effect {effect!r}")
 
-    def topics_changed(self, topics: TopicsView, now_ms: int) -> Outcome:
+    def topics_changed(self, topics: TopicsView, gone: Collection[str], now_ms: int) -> Outcome:
         """Do nothing: `node` knows that a deleted partition needs no marker."""
-        del topics, now_ms
+        del topics, gone, now_ms
         return NOTHING
 
     def loaded(self, topics: TopicsView, now_ms: int) -> Outcome:

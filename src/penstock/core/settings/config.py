@@ -200,6 +200,8 @@ _BOUNDS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("
 
 def _type_text(field: FieldInfo) -> str:
     annotation = field.annotation
+    if field.default == ():
+        return "list of texts; in the environment, separated by commas"
     choices = getattr(annotation, "__args__", ())
     if not choices:
         assert annotation in _TYPE_NAMES

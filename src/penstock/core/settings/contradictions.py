@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final
 
+from penstock.core.settings.cluster_settings import ClusterSettings
 from penstock.core.settings.listener_declarations import SECTION, NamedListener
 from penstock.core.settings.tree import Settings
+from penstock.core.types import CLUSTER_LISTENER
 
 _DEFAULT_SOURCE: Final = "default"
 _WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (compared only)
@@ -28,6 +30,11 @@ def contradictions(settings: Settings, sources: Mapping[str, str]) -> Iterator[s
     for listener in settings.all_listeners:
         yield from _unreachable(listener, settings, sources)
         yield from _insecure(listener, settings)
+        if listener.name == CLUSTER_LISTENER:
+            yield (
+                f"a listener in [[{SECTION}]] has the name {CLUSTER_LISTENER}, which is that of "
+                "the listener for brokers (cluster.listen_port). Choose another name."
+            )
         is_test = settings.node.storage == "memory" or is_loopback(listener.host)
         if listener.principal is not None and not is_test:
             yield (
@@ -38,6 +45,7 @@ def contradictions(settings: Settings, sources: Mapping[str, str]) -> Iterator[s
         yield from _unverified(mechanism, owner, settings)
     yield from _users(settings)
     yield from _admin(settings)
+    yield from _cluster(settings)
 
 
 def is_loopback(host: str) -> bool:
@@ -186,6 +194,62 @@ def _two_identities(settings: Settings) -> Iterator[str]:
             f"the listener {listener.name} maps client certificates by "
             f"{tls.principal_mapping_rules!r} and the admin port by {own!r}: one client would have "
             "two identities. Set admin.principal_mapping_rules to the same rules."
+        )
+
+
+def _cluster(settings: Settings) -> Iterator[str]:
+    cluster = settings.cluster
+    if not cluster.is_set:
+        return
+    if settings.node.storage == "memory":
+        yield (
+            'cluster.etcd is set and node.storage is "memory": a broker that forgets its records '
+            'cannot be a replica. Set node.storage = "disk", or remove cluster.etcd.'
+        )
+    if cluster.listen_port is None:
+        yield "cluster.etcd needs cluster.listen_port, where other brokers connect. Set it."
+    if cluster.listen_host in _WILDCARD_HOSTS and cluster.advertised_host is None:
+        yield (
+            f"cluster.listen_host = {cluster.listen_host!r} names no address that a broker can "
+            "connect to. Set cluster.advertised_host to the name that other brokers use."
+        )
+    yield from _etcd(cluster)
+    files = (cluster.tls_certificate, cluster.tls_key, cluster.tls_ca)
+    if any(files) and not all(files):
+        yield (
+            "cluster.tls_certificate, cluster.tls_key and cluster.tls_ca belong together. Set all "
+            "of them, or none."
+        )
+    is_open = not any(files) and not is_loopback(cluster.listen_host)
+    if is_open and not settings.security.allow_insecure:
+        yield (
+            f"cluster.listen_host = {cluster.listen_host!r} is open to other machines without TLS: "
+            "they can read and change all data on its way. Set cluster.tls_certificate, "
+            "cluster.tls_key and cluster.tls_ca, or accept the risk with "
+            "security.allow_insecure = true."
+        )
+
+
+def _etcd(cluster: ClusterSettings) -> Iterator[str]:
+    """Yield the contradictions between the settings of etcd."""
+    are_encrypted = {address.startswith("https://") for address in cluster.etcd}
+    files = (cluster.etcd_ca_file, cluster.etcd_certificate_file, cluster.etcd_key_file)
+    if len(are_encrypted) > 1:
+        yield "cluster.etcd has addresses with and without TLS. Write all with https://."
+    elif any(files) and are_encrypted == {False}:
+        yield (
+            "cluster.etcd_ca_file, cluster.etcd_certificate_file and cluster.etcd_key_file need "
+            "addresses of cluster.etcd with https://. Change the addresses, or remove the files."
+        )
+    if (cluster.etcd_certificate_file is None) != (cluster.etcd_key_file is None):
+        yield (
+            "cluster.etcd_certificate_file and cluster.etcd_key_file belong together. Set both, or "
+            "none of them."
+        )
+    if (cluster.etcd_user is None) != (cluster.etcd_password_file is None):
+        yield (
+            "cluster.etcd_user and cluster.etcd_password_file belong together. Set both, or none "
+            "of them."
         )
 
 

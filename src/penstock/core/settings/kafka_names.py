@@ -29,7 +29,10 @@ _FIXED_TLS: Final = (
     "changed."
 )
 _NO_CLASSES: Final = "Remove it: Java classes are not loaded."
-_NO_BROKERS: Final = "Remove it: there are no connections between brokers."
+_BROKERS: Final = (
+    "Set cluster.listen_host and cluster.listen_port: other brokers connect there. TLS between "
+    "brokers is cluster.tls_certificate, cluster.tls_key and cluster.tls_ca."
+)
 _USERS: Final = (
     "Remove it: users are not in the settings. `penstock user add` creates one; "
     "security.plain_verifier has other sources."
@@ -40,8 +43,11 @@ _REMEDIES: Final = {
     "broker.id": "Set node.id.",
     "connections.max.reauth.ms": "Set security.reauthentication_ms_max, or reauthentication_ms_max "
     f"{_LISTENER}.",
-    "early.start.listeners": _NO_BROKERS,
-    "inter.broker.listener.name": _NO_BROKERS,
+    "controller.quorum.bootstrap.servers": "Set cluster.etcd: the metadata of several brokers is "
+    "in etcd.",
+    "controller.quorum.voters": "Set cluster.etcd: the metadata of several brokers is in etcd.",
+    "early.start.listeners": _BROKERS,
+    "inter.broker.listener.name": _BROKERS,
     "listener.name": f"Set the keys {_LISTENER}.",
     "listener.security.protocol.map": f"Set protocol {_LISTENER}.",
     "listeners": f"Set name, host, port and protocol {_LISTENER}.",
@@ -53,13 +59,13 @@ _REMEDIES: Final = {
     "sasl.jaas.config": _USERS,
     "sasl.login.callback.handler.class": _NO_CLASSES,
     "sasl.login.class": _NO_CLASSES,
-    "sasl.mechanism.controller.protocol": _NO_BROKERS,
-    "sasl.mechanism.inter.broker.protocol": _NO_BROKERS,
+    "sasl.mechanism.controller.protocol": "Remove it: set cluster.etcd_user for etcd.",
+    "sasl.mechanism.inter.broker.protocol": _BROKERS,
     "sasl.server.callback.handler.class": "Set security.plain_verifier, or [oidc] for tokens: Java "
     "classes are not loaded.",
     "sasl.server.max.receive.size": "Remove it: the size of a login is bounded.",
     "sasl.mechanism": f"Set mechanisms {_LISTENER}.",
-    "security.inter.broker.protocol": _NO_BROKERS,
+    "security.inter.broker.protocol": _BROKERS,
     "security.protocol": f"Set protocol {_LISTENER}.",
     "security.providers": _NO_CLASSES,
     "ssl.allow.dn.changes": "Remove it: a renewed certificate is used if it is valid.",

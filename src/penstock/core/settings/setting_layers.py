@@ -153,7 +153,9 @@ def flag_layer(flags: Mapping[str, object], findings: Findings) -> Layer:
 def checked(key: str, value: object, source: str, problems: list[str]) -> object:
     """Return the value in the type of its setting; with a problem, the value unchanged."""
     try:
-        return _adapter(key).validate_python(value, strict=True)
+        # A list of a file is a tuple of the frozen tree.
+        given = tuple(value) if isinstance(value, list) else value
+        return _adapter(key).validate_python(given, strict=True)
     except ValidationError as error:
         problems.append(_wrong(key, value, source, error))
         return value
@@ -165,6 +167,9 @@ def checked_text(key: str, text: str, source: str, problems: list[str]) -> objec
     if optional and not text:
         return None
     try:
+        if FIELDS[key].default == ():
+            parts = [part.strip() for part in text.split(",")]
+            return _adapter(key).validate_python(tuple(part for part in parts if part))
         return _adapter(key).validate_strings(text)
     except ValidationError as error:
         problems.append(_wrong(key, text, source, error))

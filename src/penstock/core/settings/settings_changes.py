@@ -63,4 +63,6 @@ def _shown(value: object) -> str:
     """Return a value in the form of a settings file."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, tuple):
+        return str(list(value))
     return "unset" if value is None else repr(value) if isinstance(value, str) else str(value)

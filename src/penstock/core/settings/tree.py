@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from penstock.core import limits
 from penstock.core.settings.admin_settings import AdminSettings
+from penstock.core.settings.cluster_settings import ClusterSettings
 from penstock.core.settings.coordinator_settings import GroupsSettings, TransactionsSettings
 from penstock.core.settings.listener_declarations import NamedListener
 from penstock.core.settings.quota_settings import QuotasSettings
@@ -40,6 +41,15 @@ class NodeSettings(Section):
             json_schema_extra={"kafka": "node.id"},
         ),
     ] = 1
+    rack: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=255,
+            description="Rack or zone of this broker: replicas are placed in different ones.",
+            json_schema_extra={"kafka": "broker.rack"},
+        ),
+    ] = None
     data_dir: Annotated[
         str,
         Field(
@@ -340,6 +350,7 @@ class Settings(Section):
     tls: TlsSettings = TlsSettings()
     oidc: OidcSettings = OidcSettings()
     ldap: LdapSettings = LdapSettings()
+    cluster: ClusterSettings = ClusterSettings()
     listeners: tuple[NamedListener, ...] = ()
     """Declared in `[[listeners]]`; they replace the address of `[listener]`."""
 

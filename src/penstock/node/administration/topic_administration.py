@@ -1,11 +1,12 @@
 """`Topics`: topics are created, changed and deleted in the metadata, then in the logs.
 
-The order matters. Creating: the topic is stored first, then its logs are created, then it is
-served, then the call returns. When a log cannot be created, the topic is deleted again, so an error
-means that the topic does not exist. Deleting: the topic is removed from the store first, then it is
-no longer served, then its logs are renamed, then the call returns. A crash at any point leaves
-either a topic whose logs are created at the next start, or logs without a topic, which the next
-start sets aside.
+The order matters. Creating, with one broker: the topic is stored first, then its logs are created,
+then it is served, then the call returns. When a log cannot be created, the topic is deleted again,
+so an error means that the topic does not exist. With several brokers, each opens the logs of its
+own replicas when it sees the topic, and the topic stays. Deleting: the topic is removed from the
+store first, then it is no longer served, then its logs are renamed, then the call returns. A crash
+at any point leaves either a topic whose logs are created at the next start, or logs without a
+topic, which the next start sets aside.
 """
 
 import asyncio
@@ -36,7 +37,7 @@ class Topics:
         self._hosting = hosting
         self._defaults = metadata.topic_defaults
         """The defaults that the logs use for settings that topics do not have."""
-        self._one_at_a_time = asyncio.Lock()
+        self._one_at_a_time = hosting.one_at_a_time
 
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool
@@ -52,9 +53,15 @@ class Topics:
             ]
 
     async def _serve(self, topic: TopicImage) -> TopicImage | PenstockError:
-        """Serve a new topic, or remove it and return the error."""
+        """Serve a new topic, or remove it and return the error.
+
+        With several brokers a replica without a log is an offline replica, and the topic stays.
+        """
         failure = await self._hosting.host(topic)
         if failure is None:
+            return topic
+        if self._hosting.begin_role is not None:
+            logger.error("a replica of %s is not served: %s", topic.name, failure)
             return topic
         self._hosting.without_room.discard(topic.name)
         (deleted,) = await self._metadata.delete_topics([topic.id])

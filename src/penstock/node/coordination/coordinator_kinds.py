@@ -4,8 +4,8 @@ Imported, with its own imports, at the first client request for a coordinator. I
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from penstock.cluster.configs.group_configs import (
@@ -16,7 +16,7 @@ from penstock.cluster.configs.group_configs import (
     value_in_force,
 )
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.image import NO_SETTINGS, MetadataImage
+from penstock.cluster.image import NO_SETTINGS, BrokerState, MetadataImage
 from penstock.coordinator.groups.settings import MINUTE_MS, GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
 from penstock.coordinator.kinds import TOPICS
@@ -30,6 +30,11 @@ from penstock.node.coordination.journal import Decode
 from penstock.protocol.stored.codec import decode_group_record, decode_transaction_record
 
 Shared = TypeVar("Shared", GroupSettings, TransactionSettings)
+
+REPLICAS_MAX: Final = 3
+"""Replicas of internal topics: Kafka's offsets.topic.replication.factor."""
+MIN_ISR: Final = "min.insync.replicas"
+"""With three replicas, two must have a record before it is acknowledged: one may be lost."""
 
 
 class NoEffects:
@@ -71,7 +76,8 @@ class Kind:
 
     new_topic: NewTopic
     decode: Decode
-    make_shard: Callable[[], Shard]
+    make_shard: Callable[[int], Shard]
+    """Returns a new shard; the argument is the coordinator epoch."""
     effects: Effects
     follow: Callable[[Settings], None]
     """Apply other settings to the shards, starting with their next event."""
@@ -108,7 +114,7 @@ def group_kind(
             },
         ),
         decode_group_record,
-        lambda: GroupShard(shared, lambda: str(uuid4()), times, classic_bytes),
+        lambda _epoch: GroupShard(shared, lambda: str(uuid4()), times, classic_bytes),
         NoEffects(),
         follow,
     )
@@ -146,7 +152,7 @@ def transaction_kind(settings: TransactionsSettings, effects: Effects) -> Kind:
             },
         ),
         decode_transaction_record,
-        lambda: TransactionShard(shared),
+        lambda epoch: TransactionShard(shared, epoch),
         effects,
         lambda changed: _take_over(shared, _transaction_settings(changed.transactions)),
     )
@@ -159,6 +165,16 @@ def _transaction_settings(settings: TransactionsSettings) -> TransactionSettings
         timeout_check_interval_ms=settings.timeout_check_interval_ms,
         expiration_check_interval_ms=settings.expiration_check_interval_ms,
     )
+
+
+def replicated(topic: NewTopic, image: MetadataImage) -> NewTopic:
+    """Return an internal topic for a cluster: with as many replicas as brokers run now, up to 3."""
+    running = sum(one.state is BrokerState.RUNNING for one in image.brokers.values())
+    factor = max(1, min(REPLICAS_MAX, running))
+    settings = dict(topic.settings)
+    if factor >= REPLICAS_MAX:
+        settings[MIN_ISR] = str(factor - 1)
+    return replace(topic, replication_factor=factor, settings=settings)
 
 
 def _take_over(shared: Shared, changed: Shared) -> None:

@@ -3,8 +3,11 @@
 An internal topic and its shards are created when the first client requests a coordinator; a start
 loads existing shards in the background. Guarantees:
 
-- each partition of an internal topic that this broker serves has one shard;
-- a shard gets each new image of the cluster's topics, in order;
+- each partition of an internal topic that this broker leads has one shard, in one leader epoch. A
+  new role of the partition closes it: the requests that wait get NOT_COORDINATOR. A broker that
+  other brokers may soon count as stopped answers no request (`OtherBrokers.is_isolated`);
+- a shard gets each created, grown and deleted topic, in order. Other changes of the metadata, such
+  as in-sync replicas, cost it nothing;
 - when it stops, requests that wait for a shard get an error, and effects of shards are abandoned:
   they are started again when the log is loaded.
 
@@ -12,23 +15,23 @@ It does NOT know the decisions of a shard; the shard's code is imported at its f
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from penstock.broker.ports import Asker, ProducerIds
 from penstock.cluster.changes import Change
-from penstock.cluster.image import MetadataImage, TopicImage
+from penstock.cluster.image import MetadataImage
 from penstock.cluster.service import MetadataService
 from penstock.coordinator.driver import Answer, Phase
 from penstock.coordinator.hashing import key_partition
 from penstock.coordinator.kinds import KINDS_BY_TOPIC, TOPICS, CoordinatorKind
-from penstock.coordinator.metadata_view import TopicView
 from penstock.coordinator.runtime import Runtime
 from penstock.coordinator.shard import Asked, Producer
 from penstock.core.clock import Clock
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
+    CoordinatorLoadingError,
     CoordinatorNotAvailableError,
     NotCoordinatorError,
     PenstockError,
@@ -38,41 +41,18 @@ from penstock.core.settings.tree import Settings
 from penstock.core.types import TopicPartition
 from penstock.node.adapters import LoopTimer
 from penstock.node.administration.topic_administration import Topics
+from penstock.node.coordination.image_topics import ImageTopics, topic_changes
+from penstock.node.coordination.other_brokers import OtherBrokers
 from penstock.node.coordination.skipped_records import SkippedRecords
 from penstock.protocol.codec import Message
+from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.service import StorageService
 
 if TYPE_CHECKING:
     from penstock.node.coordination.coordinator_kinds import Kind
-
-
-class ImageTopics:
-    """`coordinator.metadata_view.TopicsView` over an image."""
-
-    def __init__(self, image: MetadataImage) -> None:
-        self._image = image
-
-    @property
-    def revision(self) -> int:
-        """The revision of the image."""
-        return self._image.revision
-
-    def by_name(self, name: str) -> TopicView | None:
-        """Return the topic of this name."""
-        return _view(self._image.topic(name))
-
-    def by_id(self, topic_id: UUID) -> TopicView | None:
-        """Return the topic of this id."""
-        return _view(self._image.topic_by_id(topic_id))
-
-    def names(self) -> Iterable[str]:
-        """Return the names of all topics, in no order."""
-        return self._image.topics
-
-
-def _view(topic: TopicImage | None) -> TopicView | None:
-    return None if topic is None else TopicView(topic.id, topic.name, len(topic.partitions))
+    from penstock.node.coordination.transaction_effects import TransactionEffects
+    from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
 
 
 class OwnTasks:
@@ -107,8 +87,11 @@ class NodeCoordinators:
         producer_ids: ProducerIds,
         clock: Clock,
         tasks: asyncio.TaskGroup,
+        peers: OtherBrokers | None = None,
     ) -> None:
+        """`peers` are the other brokers of the cluster; None for a broker that is alone."""
         self._settings = settings
+        self._peers = peers
         self._producer_ids = producer_ids
         self._metadata = metadata
         self._topics = topics
@@ -120,6 +103,15 @@ class NodeCoordinators:
         self._loop: Final = asyncio.get_running_loop()
         self._kinds: dict[CoordinatorKind, Kind] = {}
         self._runtimes: dict[CoordinatorKind, Runtime] = {}
+        self._effects: TransactionEffects | None = None
+        self._served: dict[CoordinatorKind, dict[int, HostedPartition]] = {
+            kind: {} for kind in TOPICS
+        }
+        """The partitions with a shard, in the role that the shard belongs to."""
+        self._view: ImageTopics | None = None
+        """The topics as shards see them; None before the start."""
+        self._changed: set[TopicPartition] = set()
+        """Partitions of internal topics with another role since the last turn of the loop."""
         self._alarms: list[LoopTimer] = []
         self._is_stopped = False
 
@@ -134,6 +126,8 @@ class NodeCoordinators:
     def start(self) -> None:
         """Follow the metadata, and load the shards of the topics that exist."""
         self._metadata.subscribe(self._image_changed)
+        self._replicas.on_internal_role = self._role_changed
+        self._view = ImageTopics(self._metadata.image)
         for kind, topic in TOPICS.items():
             if self._metadata.image.topic(topic) is not None:
                 self._open_all(kind)
@@ -148,41 +142,84 @@ class NodeCoordinators:
         self._tasks.cancel()
 
     def _image_changed(
-        self, before: MetadataImage, image: MetadataImage, _changes: tuple[Change, ...]
+        self, before: MetadataImage, image: MetadataImage, changes: tuple[Change, ...]
     ) -> None:
-        if before.topics is image.topics:
+        changed = topic_changes(before, image, changes)
+        if changed is None:
             return
-        view = ImageTopics(image)
+        view = self._view = ImageTopics(image)
         for kind, runtime in self._runtimes.items():
-            now = image.topic(TOPICS[kind])
-            then = before.topic(TOPICS[kind])
-            if then is not None and (now is None or now.id != then.id):
-                for partition in range(len(then.partitions)):
-                    runtime.close(partition)
-            runtime.topics_changed(view)
+            if TOPICS[kind] in changed.gone:
+                for partition in tuple(self._served[kind]):
+                    self._close(kind, partition)
+            runtime.topics_changed(view, changed.gone)
+
+    def _topics_now(self) -> ImageTopics:
+        return self._view or ImageTopics(self._metadata.image)
+
+    # --- Roles ---
+
+    def _role_changed(self, name: TopicPartition) -> None:
+        """Note that a partition of an internal topic has another role, or is served no more.
+
+        The shard is closed, or opened, in the next turn of the loop: the new role has begun then. A
+        request that arrives before sees by `is_leader` that the former role is over.
+        """
+        if name.topic not in KINDS_BY_TOPIC:
+            return
+        if not self._changed:
+            self._loop.call_soon(self._settle)
+        self._changed.add(name)
+
+    def _settle(self) -> None:
+        changed, self._changed = self._changed, set()
+        for topic, partition in sorted(changed):
+            self._open(KINDS_BY_TOPIC[topic], partition)
+
+    def _close(self, kind: CoordinatorKind, partition: int) -> None:
+        """Serve a partition no more; the requests that wait for its shard are refused."""
+        if self._served[kind].pop(partition, None) is None:
+            return
+        self._runtimes[kind].close(partition)
+        if kind == "transaction" and self._effects is not None:
+            # The next coordinator writes the markers that are missing.
+            self._effects.forget(lambda key: self.partition_of("transaction", key) == partition)
 
     def _open_all(self, kind: CoordinatorKind) -> None:
         for partition in range(self.partition_count(kind)):
             self._open(kind, partition)
 
     def _open(self, kind: CoordinatorKind, partition: int) -> Runtime | None:
-        """Return the runtime with the shard of a partition; None when the partition is not here."""
+        """Return the runtime with the shard of a partition; None if another broker leads it."""
         if self._is_stopped:
             return None
-        runtime = self._runtimes.get(kind) or self._make_runtime(kind)
-        if partition not in runtime:
-            hosted = self._replicas.find(runtime.topic, partition)
-            topic = self._metadata.image.topic(runtime.topic)
-            # The log of a deleted topic is still here for a moment. A shard on it would outlive the
-            # topic, and block the shard of the next topic of this name.
-            if hosted is None or topic is None or hosted.topic_id != topic.id:
-                return None
-            from penstock.node.coordination.journal import PartitionJournal
+        served = self._served[kind].get(partition)
+        if served is not None:
+            if served.state.is_leader:
+                return self._runtimes[kind]
+            self._close(kind, partition)
+        hosted = self._replicas.find(TOPICS[kind], partition)
+        topic = self._metadata.image.topic(TOPICS[kind])
+        # The log of a deleted topic is still here for a moment. A shard on it would outlive the
+        # topic, and block the shard of the next topic of this name.
+        if hosted is None or topic is None or hosted.topic_id != topic.id:
+            return None
+        if not hosted.state.is_leader:
+            return None
+        from penstock.node.coordination.journal import PartitionJournal
 
-            decode = self._kinds[kind].decode
-            journal = PartitionJournal(hosted, self._replicas, self._storage, decode, self.skipped)
-            runtime.open(partition, journal)
+        runtime = self._runtimes.get(kind) or self._make_runtime(kind)
+        known = self._kinds[kind]
+        journal = PartitionJournal(
+            hosted, self._replicas, self._storage, known.decode, self.skipped
+        )
+        self._served[kind][partition] = hosted
+        runtime.open(partition, journal, partial(known.make_shard, self._epoch_of(hosted)))
         return runtime
+
+    def _epoch_of(self, partition: HostedPartition) -> int:
+        """Return the coordinator epoch: 0 on a broker that is alone, the only coordinator."""
+        return 0 if self._peers is None else partition.state.leader_epoch
 
     def _make_runtime(self, kind: CoordinatorKind) -> Runtime:
         known = self._kind(kind)
@@ -190,8 +227,8 @@ class NodeCoordinators:
         self._alarms.append(alarm)
         runtime = self._runtimes[kind] = Runtime(
             TOPICS[kind],
-            make_shard=known.make_shard,
-            topics=lambda: ImageTopics(self._metadata.image),
+            make_shard=partial(known.make_shard, 0),
+            topics=self._topics_now,
             clock=self._clock,
             alarm=alarm,
             effects=known.effects,
@@ -213,12 +250,13 @@ class NodeCoordinators:
             else:
                 from penstock.node.coordination.transaction_effects import TransactionEffects
 
-                effects = TransactionEffects(
+                effects = self._effects = TransactionEffects(
                     self._replicas,
                     self._producer_ids,
                     self._clock,
                     self.marker_written,
                     lambda: self._metadata.image,
+                    self._peers,
                 )
                 made = coordinator_kinds.transaction_kind(self._settings.transactions, effects)
             self._kinds[kind] = made
@@ -246,10 +284,12 @@ class NodeCoordinators:
         self, kind: CoordinatorKind, partition: int, request: Message, asker: Asker
     ) -> Answer:
         """Send a request to the shard of a partition."""
-        runtime = self._open(kind, partition)
+        is_isolated = self._peers is not None and self._peers.is_isolated()
+        runtime = None if is_isolated else self._open(kind, partition)
         if runtime is None:
             answer: Answer = Deferred()
-            answer.set(NotCoordinatorError(f"{TOPICS[kind]}-{partition} is not on this broker"))
+            why = "this broker cannot reach etcd" if is_isolated else "another broker leads it"
+            answer.set(NotCoordinatorError(f"{TOPICS[kind]}-{partition} is not served here: {why}"))
             return answer
         # Kafka shows an address as Java does, with a slash in front.
         host = f"/{asker.peer.address}"
@@ -262,6 +302,28 @@ class NodeCoordinators:
     ) -> Message | PenstockError:
         """Send a request to the shard of a key."""
         return await self._result(self.submit(kind, key, request, asker))
+
+    async def verify(
+        self, transaction: "AddPartitionsToTxnTransaction", asker: Asker
+    ) -> Message | PenstockError:
+        """Ask the coordinator of a transaction as a broker, here or on the broker that leads it."""
+        # Imported here: most producers have no transactions, and a broker starts without it.
+        from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+
+        key = transaction.transactional_id
+        if self._peers is not None:
+            index = self.partition_of("transaction", key)
+            at = self._metadata.image.partition(TOPICS["transaction"], index)
+            if at is not None and at.leader not in (self._peers.own_id, -1):
+                found = await self._peers.ask(at.leader, transaction)
+                if isinstance(found, PenstockError):
+                    # Clients repeat the same request for this code, without another lookup.
+                    return CoordinatorLoadingError(
+                        f"the coordinator of {key!r} on broker {at.leader} does not answer: {found}"
+                    )
+                return found
+        request = AddPartitionsToTxnRequest(transactions=(transaction,))
+        return await self.ask("transaction", key, request, asker)
 
     async def ask_partition(
         self, kind: CoordinatorKind, partition: int, request: Message, asker: Asker
@@ -283,6 +345,10 @@ class NodeCoordinators:
         """Create the internal topic if it does not exist; return the error if that fails."""
         if self._metadata.image.topic(TOPICS[kind]) is None:
             new_topic = self._kind(kind).new_topic
+            if self._peers is not None:
+                from penstock.node.coordination.coordinator_kinds import replicated
+
+                new_topic = replicated(new_topic, self._metadata.image)
             (outcome,) = await self._topics.create([new_topic], validate_only=False)
             failed = isinstance(outcome, PenstockError)
             if failed and not isinstance(outcome, TopicExistsError):

@@ -1,8 +1,9 @@
 """`PartitionJournal`: `coordinator.ports.Journal` over a partition of this broker.
 
 Records become one batch without compression, with the broker's time, as Kafka's coordinators write
-them; batches become records again when a shard is loaded. It does NOT know what a record means: the
-decoder is an argument.
+them; batches become records again when a shard is loaded. It is bound to one role of the partition,
+and so to one leader epoch: after another role has begun, it appends nothing and commits nothing. It
+does NOT know what a record means: the decoder is an argument.
 """
 
 import asyncio
@@ -27,7 +28,9 @@ from penstock.records.record import Record
 from penstock.records.stored_records import StoredRecord as StoredBytes
 from penstock.records.stored_records import stored_records, unfolded
 from penstock.records.validation import ValidatedBatch
-from penstock.replication.manager import HostedPartition, ReplicaManager
+from penstock.replication.admission import require_enough
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.manager import ReplicaManager
 from penstock.replication.waits import CommitWait
 from penstock.storage.service import StorageService
 from penstock.storage.worker_pool import WorkClass
@@ -104,7 +107,12 @@ class PartitionJournal:
     def append(
         self, records: Sequence[StoredRecord], producer: Producer | None, now_ms: int
     ) -> int:
-        """Append one batch; return the offset of its first record."""
+        """Append one batch; return the offset of its first record.
+
+        Raises `NotLeaderError` after the role has ended, and `NotEnoughReplicasError` while a
+        record could not be committed.
+        """
+        require_enough(self.partition.state)
         builder = BatchBuilder()
         for record in records:
             key, value = encode(record)

@@ -9,6 +9,7 @@ the label `limit`. It decides and rejects nothing.
 """
 
 from penstock.broker.connections.server import Listener
+from penstock.broker.context import BrokerServices
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.refused_batches import RefusedBatches
 from penstock.core.limit_use import LimitUse
@@ -96,3 +97,14 @@ def refused_batches_family(refused: RefusedBatches) -> Family:
         return [Row((ErrorCode(code).name,), count) for code, count in refused.by_code.items()]
 
     return Family("Batches that were not taken, by error.", ("error",), read)
+
+
+def show_limits(
+    listener: Listener, services: BrokerServices, disk: DiskGuard, metrics: Registry
+) -> LimitsView:
+    """Show every limit to operators and as metrics."""
+    refused = services.refused_batches
+    view = LimitsView(listener, services.replicas, disk, services.fetch_sessions, refused)
+    view.show(metrics)
+    metrics.family("produce_refused_batches_total", refused_batches_family(refused))
+    return view

@@ -1,6 +1,7 @@
 """`CertificatesInUse`: the TLS contexts of all doors of a broker, and the parts that follow them.
 
-The doors are the listeners with TLS and, as `ADMIN`, the admin port. The files are loaded before
+The doors are the listeners with TLS, the listener for brokers and, as `ADMIN`, the admin port. The
+files are loaded before
 anything listens, because a broker does not start with files that it cannot use.
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.core.clock import Clock
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
+from penstock.core.types import CLUSTER_LISTENER
 from penstock.node.security.certificate_reload import CertificateReload, Reloaded
 from penstock.node.security.credential_checks import password_in
 from penstock.node.security.start_rules import check_mapping_rules
@@ -65,7 +67,9 @@ def tls_files(settings: Settings) -> "dict[str, TlsFiles]":
     """Return the TLS files of each door by its name; passwords of keys are read."""
     admin = settings.admin
     is_admin_secured = admin.enabled and admin.certificate is not None and admin.key is not None
-    if not is_admin_secured and all(one.tls is None for one in settings.listeners):
+    has_peers = settings.cluster.is_set and settings.cluster.tls_certificate is not None
+    has_listeners = any(one.tls is not None for one in settings.listeners)
+    if not is_admin_secured and not has_listeners and not has_peers:
         return {}
     from penstock.broker.tls.tls_files import TlsFiles  # only TLS needs it
 
@@ -87,5 +91,16 @@ def tls_files(settings: Settings) -> "dict[str, TlsFiles]":
             key=admin.key,
             client_ca=admin.client_ca if is_mutual else None,
             client_auth="required" if is_mutual else "none",
+        )
+    cluster = settings.cluster
+    if cluster.is_set and cluster.tls_certificate is not None and cluster.tls_key is not None:
+        found[CLUSTER_LISTENER] = TlsFiles(
+            certificate=cluster.tls_certificate,
+            key=cluster.tls_key,
+            key_password=password_in(
+                cluster.tls_key_password_file, "cluster.tls_key_password_file"
+            ),
+            client_ca=cluster.tls_ca,
+            client_auth="required",
         )
     return found

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.broker.access import Access
-from penstock.cluster.login_secret import login_secret
+from penstock.cluster.access.login_secret import login_secret
 from penstock.cluster.scram_changes import ScramUpsertion
 from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.port import MetadataStore
@@ -156,7 +156,7 @@ async def open_security(
     """Return the security of a broker with loaded metadata; leaving `stack` stops its duties."""
     users = UserChanges(metadata, clock)
     checks = await asyncio.to_thread(credential_checks, settings, users.credential, clock)
-    secret = await login_secret(store)
+    secret = await login_secret(store, metadata.root)
     security = NodeSecurity(settings, metadata, clock, metrics, users, checks, certificates, secret)
     await _add_administrator(settings, metadata, users)
     duties = [security.audit.run, certificates.run, *checks.duties]

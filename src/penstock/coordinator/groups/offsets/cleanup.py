@@ -9,6 +9,7 @@ they are retried later. It does NOT run by itself: timers that it sets drive it.
 """
 
 from collections import deque
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -17,7 +18,6 @@ from penstock.coordinator.groups.offsets.requests import offset_tombstone
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.groups.state.group_state import Group, GroupState, OffsetExpiry
 from penstock.coordinator.groups.state.offset_store import CommittedOffset
-from penstock.coordinator.metadata_view import TopicsView
 from penstock.coordinator.portions import Portion
 from penstock.coordinator.shard import REFUSED_RETRY_MS, TimerKey
 from penstock.protocol.error_codes import ErrorCode
@@ -139,13 +139,12 @@ class OffsetCleanup:
 
     # --- Deleted topics ---
 
-    def topics_changed(self, before: TopicsView, after: TopicsView, reaction: Reaction) -> None:
+    def topics_gone(self, names: Collection[str], reaction: Reaction) -> None:
         """Delete the offsets of topics that were deleted, or deleted and created anew."""
-        gone = []
-        for name in self._store.topics():
-            old, new = before.by_name(name), after.by_name(name)
-            if old is not None and (new is None or new.topic_id != old.topic_id):
-                gone.append(name)
+        if not names:
+            return
+        known = self._store.topics()
+        gone = [name for name in names if name in known]
         if not gone:
             return
         is_idle = not self._gone

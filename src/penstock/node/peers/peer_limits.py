@@ -1,0 +1,45 @@
+"""The limits of connections between brokers, with their reasons (data)."""
+
+from typing import Final
+
+from penstock.core.settings.cluster_settings import BROKERS_MAX
+
+CALL_SLOTS: Final = 4
+"""Connections to one broker for markers, and as many for questions. Each carries one request at a
+time: a marker that waits for a slow replica, or a question that a coordinator keeps for a moment,
+holds up the items of its own request only."""
+
+CONNECTIONS_MAX: Final = 2 * BROKERS_MAX * (1 + 2 * CALL_SLOTS)
+"""Each other broker has one connection for fetches and `CALL_SLOTS` for markers and for questions.
+Twice as many, because the connections of a stopped broker are closed later."""
+
+REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Requests of brokers in flight. A full fetch of 4,000 partitions has 150 KB."""
+
+REQUESTS_MAX: Final = 2_000
+"""Requests of brokers in flight: `CALL_SLOTS` of each kind from each broker, and the fetches."""
+
+SESSIONS_MAX: Final = 4 * BROKERS_MAX
+"""Fetch sessions of followers. A broker that connects again leaves one behind."""
+
+SESSION_PARTITIONS_MAX: Final = 500_000
+"""Partitions in all sessions of followers, about 200 bytes each: two replicas of 100,000
+partitions, and room for the sessions of broken connections."""
+
+TIMEOUT_SECONDS: Final = 30.0
+"""Longest wait for the answer of a broker. A follower's fetch is parked for half a second."""
+
+REFUSED_WITHIN_SECONDS: Final = 0.3
+"""Two refused connections within this time are reported: the process of that broker is gone."""
+
+CALLS_MAX: Final = 16
+"""Calls of one lane to one broker in flight; above, a call fails at once."""
+
+MARKERS_MAX: Final = 500
+"""Ends of transactions in one request: about 100 bytes each and 20 microseconds."""
+
+QUESTIONS_MAX: Final = 50
+"""Questions in one request: a coordinator answers this number in one turn of its event loop."""
+
+WAITING_MAX: Final = 100_000
+"""Ends, or questions, that wait for one broker; above, they fail at once and are tried again."""

@@ -1,0 +1,355 @@
+"""`LeaderFetcher`: copies the records of all partitions that this broker follows from one leader.
+
+It has one task, one connection and one request under way. Guarantees:
+
+- A request reports only synced offsets (`replication.follower`). After records arrived, the next
+  request waits for their sync, which is one round for all partitions.
+- A new partition does not wait for a request that is parked at the leader: the connection is closed
+  and opened again.
+- A leader that does not answer costs pauses of 50 ms to 1 s. A partition whose records cannot be
+  appended, or whose log cannot be cut, waits alone.
+
+It does not choose the leader: `replication.replica_hosting` assigns partitions by the metadata.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Final, NamedTuple
+
+from penstock.core.errors import ClientError, PenstockError
+from penstock.core.types import TopicPartition
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.fetch import FetchResponse, PartitionData
+from penstock.replication.follower import (
+    Action,
+    Append,
+    CommittedCutError,
+    Cut,
+    Follower,
+    LogEnd,
+    Pause,
+    Phase,
+    Position,
+    Restart,
+    decide,
+)
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.log_cuts import LogCuts
+from penstock.replication.manager import ReplicaManager
+from penstock.replication.ports import LeaderConnection, LeaderConnections, ReplicaStorage
+from penstock.replication.replica_session import FetchPosition, PartitionKey, ReplicaSession
+
+logger = logging.getLogger(__name__)
+
+RECONNECT_SECONDS_MIN: Final = 0.05
+RECONNECT_SECONDS_MAX: Final = 1.0
+SYNC_SECONDS_MAX: Final = 0.5
+"""Longest time that a request waits for the sync of received records; then it leaves them out."""
+INTERRUPT_SECONDS: Final = 0.02
+"""New partitions of one moment share one interruption."""
+
+
+class Followed(NamedTuple):
+    """One partition that is copied."""
+
+    partition: HostedPartition
+    follower: Follower
+    is_recovering: bool
+    """Whether its leader was elected although it may lack acknowledged records."""
+
+    @property
+    def key(self) -> PartitionKey:
+        """The partition as requests name it."""
+        return self.partition.topic_id, self.partition.name.partition
+
+    def position(self) -> Position:
+        """The end of the log."""
+        log = self.partition.log
+        return Position(log.end_offset, log.latest_epoch)
+
+
+class Identity(NamedTuple):
+    """This broker with its registration."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class LeaderFetcher:
+    """The copies of one leader's partitions."""
+
+    def __init__(
+        self,
+        leader_id: int,
+        connections: LeaderConnections,
+        replicas: ReplicaManager,
+        storage: ReplicaStorage,
+        identity: Callable[[], Identity],
+        cuts: LogCuts,
+        on_caught_up: Callable[[TopicPartition], None],
+    ) -> None:
+        """`on_caught_up`: a partition has everything that the leader had at a fetch.
+
+        It is called too if the leader cannot answer: a start must not wait for an election.
+        """
+        self.leader_id = leader_id
+        self._connections = connections
+        self._replicas = replicas
+        self._storage = storage
+        self._identity = identity
+        self._cuts = cuts
+        self._on_caught_up = on_caught_up
+        self._loop = asyncio.get_running_loop()
+        self._followed: dict[TopicPartition, Followed] = {}
+        self._by_key: dict[PartitionKey, Followed] = {}
+        self._session = ReplicaSession()
+        self._connection: LeaderConnection | None = None
+        self._pause_seconds = RECONNECT_SECONDS_MIN
+        self._wakened = asyncio.Event()
+        self._work: set[asyncio.Task[None]] = set()
+        self._interruption: asyncio.TimerHandle | None = None
+        self._is_asking = False
+
+    # --- Which partitions ---
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def add(self, partition: HostedPartition, *, is_recovering: bool) -> None:
+        """Begin to copy a partition; its log is synced up to its end, or will be."""
+        follower = Follower()
+        if partition.log.durable_offset < partition.log.end_offset:
+            follower.appended(is_synced=False)
+        followed = Followed(partition, follower, is_recovering)
+        self._followed[partition.name] = followed
+        self._by_key[followed.key] = followed
+        self._wake()
+        if self._is_asking and self._interruption is None:
+            self._interruption = self._loop.call_later(INTERRUPT_SECONDS, self._interrupt)
+
+    def remove(self, name: TopicPartition) -> None:
+        """Copy a partition no more; an answer under way is dropped."""
+        followed = self._followed.pop(name, None)
+        if followed is not None and self._by_key.get(followed.key) is followed:
+            del self._by_key[followed.key]
+
+    def synced(self, name: TopicPartition) -> None:
+        """More of a log is on the disk."""
+        followed = self._followed.get(name)
+        if followed is None:
+            return
+        log = followed.partition.log
+        if log.durable_offset >= log.end_offset and followed.follower.synced():
+            self._wake()
+
+    def _wake(self) -> None:
+        self._wakened.set()
+
+    def _interrupt(self) -> None:
+        """Close the connection, because a request is parked and partitions are missing in it."""
+        self._interruption = None
+        if self._is_asking and self._connection is not None:
+            connection, self._connection = self._connection, None
+            self._start(connection.close())
+
+    # --- The task ---
+
+    async def run(self) -> None:
+        """Copy records until cancelled."""
+        try:
+            while True:
+                positions = await self._ready()
+                try:
+                    await self._ask(positions)
+                    self._pause_seconds = RECONNECT_SECONDS_MIN
+                except ClientError as error:
+                    await self._disconnect()
+                    for name in self._followed:
+                        self._on_caught_up(name)
+                    logger.info("broker %s does not answer fetches: %s", self.leader_id, error)
+                    await asyncio.sleep(self._pause_seconds)
+                    self._pause_seconds = min(RECONNECT_SECONDS_MAX, 2 * self._pause_seconds)
+        finally:
+            if self._interruption is not None:
+                self._interruption.cancel()
+            await self._disconnect()
+            work = tuple(self._work)
+            for task in work:
+                task.cancel()
+            if work:
+                await asyncio.wait(work)
+
+    async def _ready(self) -> dict[PartitionKey, FetchPosition]:
+        """Return the positions of the next request, when there are some and the disk is idle."""
+        deadline: float | None = None
+        while True:
+            self._wakened.clear()
+            now = self._loop.time()
+            positions: dict[PartitionKey, FetchPosition] = {}
+            is_syncing, next_wake = False, None
+            for followed in self._followed.values():
+                follower = followed.follower
+                if follower.phase is Phase.WAITING and not follower.wake(now):
+                    next_wake = min(follower.wakes_at, next_wake or follower.wakes_at)
+                elif follower.phase is Phase.SYNCING:
+                    is_syncing = True
+                elif follower.phase is Phase.FETCHING:
+                    positions[followed.key] = self._position(followed)
+            if is_syncing:
+                deadline = now + SYNC_SECONDS_MAX if deadline is None else deadline
+                if now < deadline:
+                    next_wake = min(deadline, next_wake or deadline)
+            if positions and (not is_syncing or (deadline is not None and now >= deadline)):
+                return positions
+            timeout = None if next_wake is None else max(0.0, next_wake - now)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._wakened.wait()
+
+    @staticmethod
+    def _position(followed: Followed) -> FetchPosition:
+        log, at = followed.partition.log, followed.position()
+        epoch = followed.partition.state.leader_epoch
+        return FetchPosition(epoch, at.offset, at.last_epoch, log.log_start_offset)
+
+    async def _ask(self, positions: dict[PartitionKey, FetchPosition]) -> None:
+        """Send one request and carry out its answer."""
+        if self._connection is None:
+            self._session.reset()
+            self._connection = await self._connections.open(self.leader_id)
+        generations, waits = {}, True
+        for key, at in positions.items():
+            followed = self._by_key.get(key)
+            if followed is not None and followed.follower.phase is Phase.FETCHING:
+                sent = Position(at.offset, at.last_epoch)
+                generations[key] = followed, followed.follower.send(sent)
+                waits = waits and followed.follower.has_caught_up
+        request = self._session.request(positions, *self._identity(), waits=waits)
+        self._is_asking = True
+        try:
+            response = await self._connection.fetch(request)
+        finally:
+            self._is_asking = False
+        if response.error_code != ErrorCode.NONE:
+            # The leader has forgotten the session: name all partitions in the next request.
+            self._session.reset()
+            if response.error_code not in _SESSION_ERRORS:
+                raise ClientError(ErrorCode(response.error_code).name)
+            return
+        self._session.answered(response.session_id)
+        self._take(response, generations)
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(ClientError):
+                await connection.close()
+
+    # --- Answers ---
+
+    def _take(
+        self, response: FetchResponse, generations: dict[PartitionKey, tuple[Followed, int]]
+    ) -> None:
+        for topic in response.responses:
+            assert topic.topic_id is not None, "the version names topics by id"
+            for answer in topic.partitions:
+                sent = generations.pop((topic.topic_id, answer.partition_index), None)
+                if sent is not None and sent[0].follower.is_awaited(sent[1]):
+                    self._take_one(sent[0], answer)
+        for followed, generation in generations.values():
+            # Nothing new: it had everything.
+            if followed.follower.is_awaited(generation):
+                self._caught_up(followed)
+
+    def _take_one(self, followed: Followed, answer: PartitionData) -> None:
+        partition, follower = followed.partition, followed.follower
+        log = partition.log
+        ends = LogEnd(log.log_start_offset, log.end_offset, partition.state.high_watermark)
+        shared = log.end_offset_for_epoch(answer.diverging_epoch.epoch)
+        try:
+            action = decide(answer, ends, shared, is_recovering=followed.is_recovering)
+            if action is not None:
+                self._act(followed, action)
+        except CommittedCutError as error:
+            logger.critical("%s: %s; it is not cut", partition.name, error)
+            self._replicas.refused_cuts += 1
+            self._pause(follower)
+        except PenstockError as error:
+            logger.warning("%s cannot take the records of its leader: %s", partition.name, error)
+            self._replicas.refused_answers += 1
+            self._pause(follower)
+
+    def _act(self, followed: Followed, action: Action) -> None:
+        partition, follower = followed.partition, followed.follower
+        match action:
+            case Append():
+                self._append(followed, action)
+            case Cut(offset):
+                logger.info("%s is cut at offset %s, as its leader is", partition.name, offset)
+                follower.cutting()
+                cut = self._storage.truncate_log(partition.name, offset)
+                self._cuts.begin(partition, cut, partial(self._cut_ended, follower))
+            case Restart(offset):
+                logger.warning("%s begins anew at offset %s of its leader", partition.name, offset)
+                follower.cutting()
+                restart = self._storage.restart_log(partition.name, offset)
+                self._cuts.begin(partition, restart, partial(self._cut_ended, follower))
+            case Pause(reason):
+                logger.debug("%s waits: %s", partition.name, reason)
+                self._on_caught_up(partition.name)
+                self._pause(follower)
+
+    def _append(self, followed: Followed, action: Append) -> None:
+        partition, follower = followed.partition, followed.follower
+        log = partition.log
+        if action.records:
+            self._replicas.append_copied(partition, action.records)
+            follower.appended(is_synced=log.durable_offset >= log.end_offset)
+        else:
+            self._caught_up(followed)
+        self._replicas.follower_learned(partition, action.high_watermark)
+        if action.log_start_offset > log.log_start_offset:
+            self._start(self._advance_start(partition, action.log_start_offset))
+
+    def _caught_up(self, followed: Followed) -> None:
+        if not followed.follower.has_caught_up:
+            followed.follower.has_caught_up = True
+            self._on_caught_up(followed.partition.name)
+
+    def _pause(self, follower: Follower) -> None:
+        follower.pause(self._loop.time())
+
+    def _cut_ended(self, follower: Follower, error: PenstockError | None) -> None:
+        follower.cut_done()
+        if error is not None:
+            self._pause(follower)
+        self._wake()
+
+    async def _advance_start(self, partition: HostedPartition, offset: int) -> None:
+        """Hide records that the leader has deleted; a failure is repeated with a later answer."""
+        log = partition.log
+        limit = min(offset, partition.state.high_watermark, log.durable_offset)
+        if limit > log.log_start_offset:
+            await self._storage.advance_starts([(log, limit)])
+
+    def _start(self, work: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(_guarded(work))
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+
+_SESSION_ERRORS: Final = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+
+async def _guarded(work: Coroutine[object, object, None]) -> None:
+    try:
+        await work
+    except PenstockError as error:
+        logger.warning("a replica's log could not be changed: %s", error)

@@ -1,0 +1,115 @@
+"""`Fetchers`: one `LeaderFetcher` for each leader that this broker follows.
+
+A fetcher lives as long as it has partitions. It decides nothing about roles.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.core.types import TopicPartition
+from penstock.replication.fetcher import Identity, LeaderFetcher
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.log_cuts import LogCuts
+from penstock.replication.manager import ReplicaManager
+from penstock.replication.ports import LeaderConnections, ReplicaStorage
+
+logger = logging.getLogger(__name__)
+
+
+class Fetchers:
+    """The fetchers of this broker, by leader."""
+
+    def __init__(
+        self,
+        connections: LeaderConnections,
+        replicas: ReplicaManager,
+        storage: ReplicaStorage,
+        cuts: LogCuts,
+        identity: Callable[[], Identity],
+    ) -> None:
+        self._connections = connections
+        self._replicas = replicas
+        self._storage = storage
+        self._cuts = cuts
+        self._identity = identity
+        self._fetchers: dict[int, tuple[LeaderFetcher, asyncio.Task[None]]] = {}
+        self._leader_of: dict[TopicPartition, int] = {}
+        self._lagging: set[TopicPartition] = set()
+        """Partitions that have never had everything that their leader had."""
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
+        self._ending: set[asyncio.Task[None]] = set()
+        replicas.on_follower_synced = self._synced
+
+    def __len__(self) -> int:
+        return len(self._leader_of)
+
+    def add(self, partition: HostedPartition, *, is_recovering: bool) -> None:
+        """Begin to copy a partition from the leader of its role."""
+        self.remove(partition.name)
+        leader_id = partition.state.leader_id
+        if leader_id not in self._fetchers:
+            self._fetchers[leader_id] = self._start(leader_id)
+        fetcher, _ = self._fetchers[leader_id]
+        self._leader_of[partition.name] = leader_id
+        self._lagging.add(partition.name)
+        self._caught_up.clear()
+        fetcher.add(partition, is_recovering=is_recovering)
+
+    def _start(self, leader_id: int) -> tuple[LeaderFetcher, asyncio.Task[None]]:
+        fetcher = LeaderFetcher(
+            leader_id,
+            self._connections,
+            self._replicas,
+            self._storage,
+            self._identity,
+            self._cuts,
+            self._has_caught_up,
+        )
+        name = f"fetch-from-{leader_id}"
+        task = asyncio.get_running_loop().create_task(fetcher.run(), name=name)
+        task.add_done_callback(self._report)
+        return fetcher, task
+
+    @staticmethod
+    def _report(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            logger.critical("a fetcher has ended", exc_info=task.exception())
+
+    def remove(self, name: TopicPartition) -> None:
+        """Copy a partition no more."""
+        leader_id = self._leader_of.pop(name, None)
+        if leader_id is None:
+            return
+        self._has_caught_up(name)
+        fetcher, task = self._fetchers[leader_id]
+        fetcher.remove(name)
+        if not len(fetcher):
+            del self._fetchers[leader_id]
+            task.cancel()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def _synced(self, partition: HostedPartition) -> None:
+        leader_id = self._leader_of.get(partition.name)
+        if leader_id is not None:
+            self._fetchers[leader_id][0].synced(partition.name)
+
+    def _has_caught_up(self, name: TopicPartition) -> None:
+        self._lagging.discard(name)
+        if not self._lagging:
+            self._caught_up.set()
+
+    async def caught_up(self) -> None:
+        """Wait until each partition has had everything that its leader had at a fetch."""
+        await self._caught_up.wait()
+
+    async def stop(self) -> None:
+        """End all fetchers."""
+        tasks = [task for _, task in self._fetchers.values()]
+        for task in tasks:
+            task.cancel()
+        tasks += self._ending
+        if tasks:
+            await asyncio.wait(tasks)
