@@ -92,6 +92,11 @@ INTEROP_TESTS = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest
 MEASURING_TESTS := $(addprefix tests/,broker/handlers/test_fetch_waits.py broker/handlers/test_throttling.py \
 	interop/test_quotas.py interop/test_secured_sessions.py)
 
+SIM_SEEDS ?= 300
+.PHONY: simulate
+simulate: install ## whole clusters of production brokers from SIM_SEEDS seeds, under faults; each removed safeguard is found
+	PENSTOCK_SIM_SEEDS=$(SIM_SEEDS) $(FAST_TESTS) -m simulate tests/cluster_sim
+
 .PHONY: etcd
 etcd: install ## the metadata store on a real etcd of one or three members, with faults
 	$(BIN)/python -m pytest -q -p no:randomly --timeout 300 -m etcd tests/contracts tests/cluster_etcd

@@ -1,0 +1,1 @@
+"""A seeded simulator: brokers, clients, network, disks and store in one process."""

@@ -1,0 +1,277 @@
+"""`Nemesis`: faults at random times, a subset of the kinds in each run.
+
+Each run draws which kinds it uses, so that some runs have many faults of few kinds. `heal` ends
+every fault and starts every broker. It never destroys the only disk with an acknowledged record.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Final
+
+from tests.cluster_sim.brokers import SimulatedBroker
+from tests.cluster_sim.invariants import Invariants
+from tests.cluster_sim.loop import SimulatedLoop
+from tests.cluster_sim.network import SimulatedNetwork
+from tests.cluster_sim.store import StoreNetwork
+
+DOWN_SECONDS: Final = (0.05, 6.0)
+PAUSE_SECONDS: Final = (0.05, 14.0)
+"""Longer than the time to live of a session, now and then."""
+FAULT_SECONDS: Final = (0.2, 8.0)
+GAP_SECONDS: Final = (0.05, 3.0)
+
+
+class Nemesis:
+    """The faults of one run."""
+
+    def __init__(
+        self,
+        seed: int,
+        loop: SimulatedLoop,
+        brokers: dict[int, SimulatedBroker],
+        network: SimulatedNetwork,
+        stores: StoreNetwork,
+        invariants: Invariants,
+    ) -> None:
+        self._random = random.Random(f"nemesis {seed}")
+        self._loop = loop
+        self._brokers = brokers
+        self._network = network
+        self._stores = stores
+        self._invariants = invariants
+        self.change_min_isr: Callable[[int], None] = lambda _: None
+        """Changes min.insync.replicas of the topic, as an operator does."""
+        self._is_over = False
+        self._has_foreign_disk = False
+        self.count = 0
+        kinds: dict[str, Callable[[], None]] = {
+            "kill": self._kill,
+            "power": self._power,
+            "power of all": self._power_of_all,
+            "clean restart": self._restart,
+            "pause": self._pause,
+            "cut": self._cut,
+            "isolate": self._isolate,
+            "slow link": self._slow_link,
+            "reset": self._reset,
+            "cut from store": self._cut_from_store,
+            "lost answers": self._lose_answers,
+            "late writes": self._late_writes,
+            "late watch": self._late_watch,
+            "expire": self._expire,
+            "freeze": self._freeze,
+            "store leader": self._stores.shared.prolong_sessions,
+            "compact": self._compact,
+            "slow disk": self._slow_disk,
+            "full disk": self._full_disk,
+            "failing disk": self._failing_disk,
+            "wipe": self._wipe,
+            "foreign disk": self._foreign_disk,
+            "clock": self._jump,
+            "min isr": self._change_min_isr,
+        }
+        count = self._random.randint(2, 8)
+        self.kinds = {name: kinds[name] for name in self._random.sample(list(kinds), count)}
+        if "min isr" in self.kinds:
+            # A lower min.insync.replicas after the loss of a disk would lower the promise.
+            self.kinds.pop("wipe", None)
+
+    async def run(self) -> None:
+        """Cause faults until the end."""
+        while not self._is_over:
+            await asyncio.sleep(self._random.uniform(*GAP_SECONDS))
+            if not self._is_over:
+                name = self._random.choice(list(self.kinds))
+                self.count += 1
+                self._loop.note(f"fault: {name}")
+                self.kinds[name]()
+
+    def heal(self) -> None:
+        """End every fault; start every broker."""
+        self._is_over = True
+        self._network.heal()
+        self._stores.heal()
+        for broker in self._brokers.values():
+            self._heal_disk(broker)
+            if broker.machine is not None:
+                broker.machine.is_paused = False
+            else:
+                broker.start()
+
+    def _heal_disk(self, broker: SimulatedBroker) -> None:
+        disk = broker.disk
+        had_failed, disk.is_failing = disk.is_failing, False
+        disk.is_slow = disk.is_full = False
+        if had_failed and broker.is_alive:
+            # A failed sync takes the directory offline until a restart.
+            broker.crash(loses_power=False)
+
+    def _later(self, bounds: tuple[float, float], call: Callable[[], None]) -> None:
+        """Call after a time, unless everything was healed before."""
+
+        def due() -> None:
+            if not self._is_over:
+                call()
+
+        self._loop.at(self._loop.world, self._random.uniform(*bounds), due)
+
+    def _any(self) -> SimulatedBroker:
+        return self._random.choice(list(self._brokers.values()))
+
+    # --- Processes ---
+
+    def _crash(self, broker: SimulatedBroker, *, loses_power: bool) -> None:
+        if broker.is_alive:
+            broker.crash(loses_power=loses_power)
+        self._start_later(broker)
+
+    def _start_later(self, broker: SimulatedBroker) -> None:
+        def start() -> None:
+            if not broker.is_alive:
+                broker.start()
+
+        self._later(DOWN_SECONDS, start)
+
+    def _kill(self) -> None:
+        self._crash(self._any(), loses_power=False)
+
+    def _power(self) -> None:
+        self._crash(self._any(), loses_power=True)
+
+    def _power_of_all(self) -> None:
+        for broker in self._brokers.values():
+            self._crash(broker, loses_power=True)
+
+    def _restart(self) -> None:
+        broker = self._any()
+        broker.ask_to_stop()
+        self._start_later(broker)
+
+    def _pause(self) -> None:
+        broker = self._any()
+        machine = broker.machine
+        if machine is not None:
+            machine.is_paused = True
+
+            def resume() -> None:
+                machine.is_paused = False
+
+            self._later(PAUSE_SECONDS, resume)
+
+    # --- Network ---
+
+    def _cut(self) -> None:
+        one, other = self._random.sample(list(self._brokers.values()), 2)
+        self._network.cut(one.host, other.host, both_ways=self._random.random() < 0.5)
+        self._later(FAULT_SECONDS, self._network.heal)
+
+    def _isolate(self) -> None:
+        broker = self._any()
+        is_total = self._random.random() < 0.5
+        for name in [*self._network.hosts]:
+            if name != broker.host:
+                if is_total:
+                    self._network.cut(broker.host, name, both_ways=True)
+                elif self._random.random() < 0.5:
+                    self._network.cut(broker.host, name, both_ways=False)
+                else:
+                    self._network.cut(name, broker.host, both_ways=False)
+        if is_total and self._random.random() < 0.5:
+            self._stores.cut_off.add(broker.id)
+            self._later(FAULT_SECONDS, self._stores.heal)
+        self._later(FAULT_SECONDS, self._network.heal)
+
+    def _slow_link(self) -> None:
+        self._network.host(self._any().host).is_slow = True
+        self._later(FAULT_SECONDS, self._network.heal)
+
+    def _reset(self) -> None:
+        self._network.reset_some(self._random.random())
+
+    # --- Store ---
+
+    def _cut_from_store(self) -> None:
+        self._stores.cut_off.add(self._any().id)
+        self._later((0.5, 14.0), self._stores.heal)
+
+    def _lose_answers(self) -> None:
+        self._stores.lost_share = self._random.uniform(0.02, 0.5)
+        self._later(FAULT_SECONDS, self._stores.heal)
+
+    def _late_writes(self) -> None:
+        self._stores.late_share = self._random.uniform(0.02, 0.5)
+        self._later(FAULT_SECONDS, self._stores.heal)
+
+    def _late_watch(self) -> None:
+        self._stores.late_watches.add(self._any().id)
+        self._later(FAULT_SECONDS, self._stores.heal)
+
+    def _expire(self) -> None:
+        self._stores.expire_broker(self._any().id)
+
+    def _freeze(self) -> None:
+        self._stores.freeze(self._random.uniform(0.1, 12.0))
+
+    def _compact(self) -> None:
+        self._stores.shared.compact(self._stores.shared.revision)
+
+    # --- Disks and clocks ---
+
+    def _slow_disk(self) -> None:
+        broker = self._any()
+        broker.disk.is_slow = True
+        self._later(FAULT_SECONDS, lambda: self._heal_disk(broker))
+
+    def _full_disk(self) -> None:
+        broker = self._any()
+        broker.disk.is_full = True
+        self._later(FAULT_SECONDS, lambda: self._heal_disk(broker))
+
+    def _failing_disk(self) -> None:
+        broker = self._any()
+        broker.disk.is_failing = True
+
+        def restart() -> None:
+            self._heal_disk(broker)
+            self._start_later(broker)
+
+        self._later(FAULT_SECONDS, restart)
+
+    def _wipe(self) -> None:
+        broker = self._any()
+        # The own disk comes back after a foreign one: it must not be lost meanwhile.
+        if self._has_foreign_disk or not self._invariants.may_wipe(broker.id):
+            return
+        if broker.is_alive:
+            broker.crash(loses_power=False)
+        broker.replace_disk()
+        self._invariants.wiped(broker.id)
+        self._start_later(broker)
+
+    def _foreign_disk(self) -> None:
+        """Start a broker on a copy of another one's disk, which it must refuse; then on its own."""
+        broker, other = self._random.sample(list(self._brokers.values()), 2)
+        if self._has_foreign_disk:
+            return
+        self._has_foreign_disk = True
+        if broker.is_alive:
+            broker.crash(loses_power=False)
+        own = broker.disk
+        broker.replace_disk(other.disk.after_kill())
+        broker.start()
+
+        def restore() -> None:
+            if broker.is_alive:
+                broker.crash(loses_power=False)
+            broker.replace_disk(own)
+            broker.start()
+            self._has_foreign_disk = False
+
+        self._loop.at(self._loop.world, self._random.uniform(*DOWN_SECONDS), restore)
+
+    def _change_min_isr(self) -> None:
+        self.change_min_isr(self._random.randint(1, 3))
+
+    def _jump(self) -> None:
+        self._any().clock.skew_ms += self._random.randint(-3_600_000, 3_600_000)

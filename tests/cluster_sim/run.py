@@ -1,0 +1,170 @@
+"""`run_seed`: one simulated run; the same seed has the same trace, in every process.
+
+A run fails with the first violation of an invariant, an anomaly of the history, a settling that
+takes too long, or an exception that nothing handled. The error names the seed and the last events.
+
+    python -m tests.cluster_sim.run 17          one seed
+    python -m tests.cluster_sim.run 1 200       a range of seeds
+"""
+
+import asyncio
+import gc
+import hashlib
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.checker.check import Mode, check
+from tests.checker.history import op_to_json
+from tests.cluster_sim.brokers import simulated_sockets
+from tests.cluster_sim.loop import SimulatedLoop
+from tests.cluster_sim.threads import simulated_process
+from tests.cluster_sim.world import Plan, World
+
+EVENTS_SHOWN: Final = 40
+CLOSINGS_MAX: Final = 50
+"""Awaits in the `finally` blocks of one coroutine."""
+
+
+class SeedFailedError(AssertionError):
+    """A seed that broke a promise."""
+
+
+@dataclass
+class Trace:
+    """The outcome of a run."""
+
+    seed: int
+    hash: str = ""
+    events: list[str] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    error: BaseException | None = None
+
+    def text(self) -> str:
+        """Return the outcome for a person."""
+        figures = ", ".join(f"{name} {value:g}" for name, value in self.figures.items())
+        head = f"seed {self.seed}: {'FAILED' if self.error else 'ok'} {self.hash[:12]} ({figures})"
+        if self.error is None:
+            return head
+        shown = "\n".join(self.events[-EVENTS_SHOWN:])
+        return f"{head}\n{shown}\n{self.error!r}"
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Let nothing be collected during a run: a collected coroutine runs its `finally`."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def run_seed(seed: int, plan: Plan | None = None) -> Trace:
+    """Run one seed; the trace has the error, if there is one."""
+    plan = plan or Plan()
+    trace = Trace(seed)
+    began_seconds = time.process_time()
+    loop = SimulatedLoop(seed)  # type: ignore[abstract]
+    world = World(seed, loop, plan)
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            without_collector(),
+            simulated_process(loop, seed),
+            simulated_sockets(loop, world.network),
+        ):
+            try:
+                loop.run_until_complete(world.run())
+                _check_history(world)
+            except Exception as error:  # noqa: BLE001 - the trace has it
+                trace.error = error
+            finally:
+                loop.end()
+        _dispose(world)
+    finally:
+        logging.disable(level)
+    trace.events = loop.events
+    trace.hash = _hash(world)
+    trace.figures = {
+        "faults": world.nemesis.count,
+        "elections": world.invariants.elections,
+        "operations": len(world.recorder.operations),
+        "callbacks": loop.handles_run,
+        "revision": world.stores.shared.revision,
+        "cpu_seconds": round(time.process_time() - began_seconds, 2),
+    }
+    return trace
+
+
+def _dispose(world: World) -> None:
+    """Free the coroutines of crashed brokers; whatever their `finally` does is ignored."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for machine in world.loop.all_machines:
+                for task in machine.tasks:
+                    _close(task)
+                machine.tasks.clear()
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
+
+
+def _close(task: "asyncio.Task[Any]") -> None:
+    """End a coroutine; a `finally` that awaits something is ended too."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    for _ in range(CLOSINGS_MAX if isinstance(coroutine, Coroutine) else 0):
+        with suppress(BaseException):
+            coroutine.close()
+            return
+
+
+def _check_history(world: World) -> None:
+    report = check(world.recorder.operations, Mode())
+    if not report.is_valid:
+        raise SeedFailedError(f"(10) {report.text()}")
+
+
+def _hash(world: World) -> str:
+    """Return the hash of everything that happened."""
+    digest = hashlib.sha256()
+    for event in world.loop.events:
+        digest.update(event.encode())
+    for operation in world.recorder.operations:
+        digest.update(op_to_json(operation).encode())
+    for key, pair in sorted(world.stores.shared.present.items()):
+        digest.update(f"{key} {pair.mod_revision} {pair.value!r}".encode())
+    digest.update(b"%d %f" % (world.loop.handles_run, world.loop.time()))
+    return digest.hexdigest()
+
+
+def main(words: list[str]) -> int:
+    """Run one seed or a range of seeds; return the number of failures.
+
+    With `--hash` print only the hash of each trace.
+    """
+    is_short = "--hash" in words
+    numbers = [int(word) for word in words if not word.startswith("-")]
+    failures = 0
+    for seed in range(numbers[0], numbers[-1] + 1):
+        trace = run_seed(seed)
+        failures += trace.error is not None
+        print(f"{seed} {trace.hash}" if is_short else trace.text(), flush=True)
+        if len(numbers) == 1 and trace.error is not None:
+            raise trace.error
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(min(1, main(sys.argv[1:])))
