@@ -97,7 +97,9 @@ class SimulatedBroker:
         )
         listening = {"listen_host": self.host, "listen_port": PEER_PORT}
         cluster = settings.cluster.model_copy(update=listening)
-        return settings.model_copy(update={"cluster": cluster})
+        # It would bind a port of this machine.
+        no_admin = settings.admin.model_copy(update={"enabled": False})
+        return settings.model_copy(update={"cluster": cluster, "admin": no_admin})
 
     # --- The process ---
 

@@ -206,10 +206,12 @@ def without(name: str) -> Iterator[None]:
         yield
 
 
-def first_failure(name: str, seeds_max: int, plan: Plan | None = None) -> tuple[int, str] | None:
-    """Return the first seed that fails without a rule, and its error."""
+def first_failure(
+    name: str, seeds_max: int, plan: Plan | None = None, *, first: int = 1
+) -> tuple[int, str] | None:
+    """Return the first seed, starting at one, that fails without a rule, and its error."""
     with without(name):
-        for seed in range(1, seeds_max + 1):
+        for seed in range(first, first + seeds_max):
             trace = run_seed(seed, plan)
             if trace.error is not None:
                 return seed, repr(trace.error)

@@ -35,6 +35,7 @@ def settings(broker_id: int) -> Settings:
         update={
             "groups": GroupsSettings(offsets_partitions=3),
             "transactions": TransactionsSettings(state_partitions=3),
+            "admin": config.admin.model_copy(update={"enabled": False}),
         }
     )
 
