@@ -29,7 +29,7 @@ $(VENV)/.installed: pyproject.toml setup.py
 $(RELEASE)/.installed: pyproject.toml setup.py $(SOURCES)
 	$(PYTHON) -m venv $(RELEASE)
 	$(RELEASE)/bin/python -m pip install --quiet --upgrade pip
-	$(RELEASE)/bin/python -m pip install --quiet --force-reinstall "$$($(RELEASE)/bin/python -m tools.release_wheel)[security]"
+	$(RELEASE)/bin/python -m pip install --quiet --force-reinstall "$$($(RELEASE)/bin/python -m tools.release_wheel)[security,cluster]"
 	touch $@
 
 .PHONY: release
@@ -230,6 +230,10 @@ bench-idle: install release ## CPU and memory of a broker that nobody uses, side
 bench-groups: install release ## groups and transactions, side by side and at scale
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups compare
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.groups scale
+
+.PHONY: bench-cluster
+bench-cluster: install release ## three brokers beside three of Apache Kafka: replication, latency, failures
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.cluster
 
 .PHONY: bench-testing
 bench-testing: install ## what a broker costs a test, beside Apache Kafka; writes the table
