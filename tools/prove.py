@@ -170,6 +170,18 @@ PROOFS = (
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
+        "simulate",
+        "Whole clusters from 20,000 seeds, under faults: the production brokers in one process",
+        ("python", "-m", "tests.cluster_sim.run", "1", "20000"),
+        (lines_like(r"^simulated clusters: "),),
+    ),
+    Proof(
+        "simulate-guards",
+        "The rules of replication taken out in turn: the first of 2,000 seeds that finds it",
+        ("python", "-m", "tests.cluster_sim.removed_guards", "2000"),
+        (lines_like(r"^\w+: (?:seed \d+|not found)"),),
+    ),
+    Proof(
         "faults",
         "Full disk, short writes, EIO; six clients",
         pytest_of("tests/faults", marker=EVERYTHING),

@@ -14,6 +14,7 @@ import logging
 import sys
 import time
 import warnings
+from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -149,6 +150,9 @@ def _hash(world: World) -> str:
     return digest.hexdigest()
 
 
+COUNTED: Final = ("faults", "elections", "operations")
+
+
 def main(words: list[str]) -> int:
     """Run one seed or a range of seeds; return the number of failures.
 
@@ -157,12 +161,18 @@ def main(words: list[str]) -> int:
     is_short = "--hash" in words
     numbers = [int(word) for word in words if not word.startswith("-")]
     failures = 0
+    totals: Counter[str] = Counter()
     for seed in range(numbers[0], numbers[-1] + 1):
         trace = run_seed(seed)
         failures += trace.error is not None
+        totals.update({name: int(trace.figures.get(name, 0)) for name in COUNTED})
         print(f"{seed} {trace.hash}" if is_short else trace.text(), flush=True)
         if len(numbers) == 1 and trace.error is not None:
             raise trace.error
+    if not is_short:
+        counts = ", ".join(f"{totals[name]:,} {name}" for name in COUNTED)
+        seeds = numbers[-1] - numbers[0] + 1
+        print(f"simulated clusters: {seeds:,} seeds, {counts}, {failures} failed")
     return failures
 
 
