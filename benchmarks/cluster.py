@@ -9,7 +9,7 @@ before it acknowledges; Kafka does so only in the rows `synced` (`flush.messages
 
 The gap after a failure is the longest time without an acknowledgement, of an idempotent librdkafka
 producer that writes to each partition a hundred times a second: for partitions that the lost broker
-led, and for those that it only followed.
+led, and for the others, which it only followed.
 
 Results are printed as a table of medians with extremes. It judges nothing.
 """

@@ -7,8 +7,14 @@ from penstock.cluster.configs.broker_configs import (
     describe_shared,
     static_layer,
 )
-from penstock.cluster.configs.described_configs import BrokerLayers, ConfigSource, DescribedConfig
+from penstock.cluster.configs.described_configs import (
+    BrokerLayers,
+    ConfigSource,
+    DescribedConfig,
+    topic_defaults,
+)
 from penstock.cluster.configs.topic_configs import parse_value
+from penstock.core.settings.cluster_settings import ClusterSettings
 from penstock.core.settings.security_settings import SecuritySettings
 from penstock.core.settings.tree import ListenerSettings, Settings, TopicDefaultsSettings
 
@@ -32,6 +38,12 @@ def test_only_what_was_given_is_in_the_static_layer() -> None:
         "log.retention.ms": "5000",
         "num.partitions": "3",
     }
+
+
+def test_replication_settings_of_the_broker_are_defaults_of_topics() -> None:
+    cluster = ClusterSettings(min_insync_replicas_default=2, unclean_leader_election=True)
+    given = topic_defaults(BrokerLayers(static=static_layer(Settings(cluster=cluster))))
+    assert given == {"min.insync.replicas": "2", "unclean.leader.election.enable": "true"}
 
 
 def test_each_setting_is_declared_once() -> None:

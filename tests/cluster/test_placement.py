@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.controller import NewTopic
-from penstock.cluster.image import BrokerState, PartitionImage, TopicImage
+from penstock.cluster.image import BrokerState, TopicImage
 from penstock.cluster.placement import placed
 from penstock.cluster.topic_changes import MorePartitions
+from penstock.cluster.topic_rules import check_factor
 from penstock.core.errors import InvalidReplicaAssignmentError, InvalidReplicationFactorError
 from tests.cluster.shared_store import Cluster, run_cluster
 
@@ -61,7 +62,7 @@ def test_topics_do_not_all_begin_at_the_same_broker() -> None:
     assert firsts == {(1,), (2,), (3,)}
 
 
-def test_only_running_brokers_get_replicas() -> None:
+def test_running_brokers_get_the_replicas_while_there_are_enough() -> None:
     async def body(cluster: Cluster) -> None:
         services = await cluster.three()
         await cluster.join(4, is_running=False)
@@ -73,9 +74,9 @@ def test_only_running_brokers_get_replicas() -> None:
         assert isinstance(topic, TopicImage)
         assert {one for state in topic.partitions for one in state.replicas} == {1, 3}
         assert all(state.isr == state.replicas for state in topic.partitions)
-        (error,) = await service.create_topics([NewTopic(name="u", replication_factor=3)])
+        (error,) = await service.create_topics([NewTopic(name="u", replication_factor=5)])
         assert isinstance(error, InvalidReplicationFactorError)
-        assert "only 2 broker(s) are registered" in str(error)
+        assert "only 4 broker(s) are registered" in str(error)
         grown = await service.create_partitions(MorePartitions("t", 8))
         assert {one for state in grown.partitions for one in state.replicas} == {1, 3}
 
@@ -102,15 +103,45 @@ def test_an_assignment_may_name_brokers_that_do_not_run_yet() -> None:
     run_cluster(body)
 
 
-def test_growth_needs_enough_brokers() -> None:
+def test_brokers_that_do_not_run_get_the_last_replicas_if_the_others_are_too_few() -> None:
+    """As in Kafka: a broker that is down for a while does not stop the creation of topics."""
+
     async def body(cluster: Cluster) -> None:
         service = (await cluster.three())[0]
         await service.create_topics([NewTopic(name="t", replication_factor=3)])
         await cluster.stop_broker(3)
         await cluster.settle()
-        with pytest.raises(InvalidReplicationFactorError):
-            await service.create_partitions(MorePartitions("t", 2))
-        state: PartitionImage = service.image.topics["t"].partitions[0]
-        assert len(state.replicas) == 3
+        (created,) = await service.create_topics(
+            [NewTopic(name="u", partition_count=4, replication_factor=3)]
+        )
+        assert isinstance(created, TopicImage)
+        grown = await service.create_partitions(MorePartitions("t", 2))
+        for state in (*created.partitions, grown.partitions[1]):
+            assert (set(state.isr), state.replicas[2]) == ({1, 2}, 3)
+            assert state.leader == state.replicas[0]
+        (assigned,) = await service.create_topics([NewTopic(name="v", assignments=((0, (3, 1)),))])
+        assert isinstance(assigned, TopicImage)
+        assert (assigned.partitions[0].leader, assigned.partitions[0].isr) == (1, (1,))
 
     run_cluster(body)
+
+
+def test_more_replicas_than_known_brokers_are_refused() -> None:
+    async def body(cluster: Cluster) -> None:
+        service = (await cluster.three())[0]
+        (error,) = await service.create_topics([NewTopic(name="t", replication_factor=4)])
+        assert isinstance(error, InvalidReplicationFactorError)
+        (error,) = await service.create_topics([NewTopic(name="u", assignments=((0, (1, 9)),))])
+        assert isinstance(error, InvalidReplicaAssignmentError)
+
+    run_cluster(body)
+
+
+def test_absent_brokers_take_turns() -> None:
+    found = placed({1: None}, UUID(int=0), range(3), 2, absent=[5, 6])
+    assert found == ((1, 5), (1, 6), (1, 5))
+
+
+def test_nothing_is_placed_while_no_broker_runs() -> None:
+    with pytest.raises(InvalidReplicationFactorError, match="All brokers are currently fenced"):
+        check_factor(1, 0, 3)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.image import BrokerImage, BrokerState, Endpoint, PartitionImage, Replica
-from penstock.replication.isr import NOTHING, InSyncReplicas, IsrChange
+from penstock.replication.isr import NOTHING, FollowerProgress, InSyncReplicas, IsrChange
 
 LAG_SECONDS = 10.0
 EPOCHS = {1: 11, 2: 12, 3: 13}
@@ -241,3 +241,10 @@ def test_the_watermark_is_never_above_a_possible_member(data: st.DataObject) -> 
         else:
             members = {one for some in possible for one in some} - {1}
             assert committed == min([110, *(offsets[one] for one in members)])
+
+
+def test_a_late_report_of_an_earlier_registration_does_not_count() -> None:
+    progress = FollowerProgress(0.0)
+    progress.report(13, 40, 100, 1.0)
+    progress.report(12, 90, 100, 2.0)
+    assert (progress.broker_epoch, progress.offset) == (13, 40)

@@ -88,4 +88,4 @@ def test_a_leader_reads_exactly_the_positions_of_each_request() -> None:
 def test_a_request_that_does_not_wait_is_answered_at_once() -> None:
     session = ReplicaSession()
     assert session.request(positions(p0=1), 7, 70).max_wait_ms > 0
-    assert session.request(positions(p0=1), 7, 70, waits=False).max_wait_ms == 0
+    assert session.request(positions(p0=1), 7, 70, wait_ms=0).max_wait_ms == 0

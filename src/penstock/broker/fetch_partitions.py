@@ -10,6 +10,7 @@ one decision. A fetch that reads again after a wait asks again. Without an autho
 `ReadAccess`, and nothing is asked. This module reads no records.
 """
 
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -79,6 +80,14 @@ def refused_replica(request: FetchRequest, context: RequestContext) -> ErrorCode
     if registered is not None and claim.replica_epoch < registered.epoch:
         return ErrorCode.STALE_BROKER_EPOCH
     return ErrorCode.NONE
+
+
+def has_grown(hosted: Sequence[HostedPartition], asked: Sequence[SessionPartition]) -> bool:
+    """Return whether a follower that found nothing could read something now."""
+    return len(hosted) != len(asked) or any(
+        partition.log.end_offset > one.fetch_offset
+        for partition, one in zip(hosted, asked, strict=True)
+    )
 
 
 def read_code(error: PenstockError) -> ErrorCode:

@@ -203,10 +203,14 @@ def new_partition(image: MetadataImage, replicas: tuple[int, ...], min_isr: int)
 
     All replicas of running brokers are in sync, because they are empty; the others may not serve.
     """
-    running = image.brokers
-    if any(running[one].state is not BrokerState.RUNNING for one in replicas):
-        running = {one: image.brokers[one] for one in running_racks(image)}
-    in_sync = tuple([one for one in replicas if one in running])
+    brokers = image.brokers
+    in_sync = tuple(
+        [
+            one
+            for one in replicas
+            if (broker := brokers.get(one)) is not None and broker.state is BrokerState.RUNNING
+        ]
+    )
     if not in_sync:
         raise InvalidReplicaAssignmentError(
             f"All brokers specified in the manual partition assignment {list(replicas)} are fenced "
@@ -233,14 +237,24 @@ def _replicas(
             topic.assignments,
             partition_count_asked=topic.partition_count,
             replication_factor_asked=topic.replication_factor,
-            brokers=image.brokers.keys(),
+            brokers=known_brokers(image),
             rules=rules,
         )
     # Kafka checks the replication factor first, so a request wrong in both gets that error.
-    racks = running_racks(image)
-    factor = replication_factor(topic.replication_factor, len(racks), rules)
+    racks, absent = running_racks(image), absent_brokers(image)
+    factor = replication_factor(topic.replication_factor, len(racks), len(absent), rules)
     count = partition_count(topic.partition_count, rules)
-    return placed(racks, topic_id, range(count), factor)
+    return placed(racks, topic_id, range(count), factor, absent=absent)
+
+
+def known_brokers(image: MetadataImage) -> frozenset[int]:
+    """Return the brokers that run, and the ones that ran before: they may come back."""
+    return frozenset(image.brokers) | frozenset(image.nodes)
+
+
+def absent_brokers(image: MetadataImage) -> list[int]:
+    """Return the known brokers that do not run now, or that are about to stop."""
+    return sorted(known_brokers(image) - running_racks(image).keys())
 
 
 def running_racks(image: MetadataImage) -> dict[int, str | None]:

@@ -4,6 +4,7 @@ Guarantees: the result depends only on the arguments; the replicas of a partitio
 brokers, in different racks while there are enough; the first replicas of a topic, which lead, are
 one broker after the other, beginning at a place that is drawn from the topic's id. Among equal
 racks, the broker with the fewest replicas of the topic is next, then the one with the lowest id.
+Brokers that do not run get the last replicas, and only if the others are too few.
 
 It places replicas of one topic: it knows neither the size of logs nor other topics.
 """
@@ -22,13 +23,22 @@ def placed(
     numbers: range,
     factor: int,
     existing: Iterable[Sequence[int]] = (),
+    absent: Sequence[int] = (),
 ) -> tuple[tuple[int, ...], ...]:
     """Return the replicas of the partitions with these numbers.
 
-    `existing` are the replicas of the partitions that the topic has. A broker without a rack is a
-    rack of its own, as if it were the only one there.
+    `existing` are the replicas of the partitions that the topic has, `absent` the brokers that do
+    not run. A broker without a rack is a rack of its own, as if it were the only one there.
     """
-    assert 1 <= factor <= len(racks), f"{factor} replicas on {len(racks)} brokers"
+    missing = factor - len(racks)
+    if missing > 0:
+        assert missing <= len(absent), f"{factor} replicas on {len(racks)} brokers, {absent}"
+        present = placed(racks, topic_id, numbers, len(racks), existing)
+        return tuple(
+            replicas + tuple(absent[(number + place) % len(absent)] for place in range(missing))
+            for number, replicas in zip(numbers, present, strict=True)
+        )
+    assert factor >= 1
     leaders = _in_turn(racks)
     start = topic_id.int % len(leaders)
     counts = Counter(broker_id for replicas in existing for broker_id in replicas)

@@ -22,6 +22,8 @@ from penstock.cluster.controller import (
     MIN_ISR,
     PARTITIONS_PER_TRANSACTION,
     GuardedWrites,
+    absent_brokers,
+    known_brokers,
     new_partition,
     running_racks,
 )
@@ -29,12 +31,16 @@ from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.keys import Keys
 from penstock.cluster.placement import placed
 from penstock.cluster.stores.port import Compare, Delete, Operation, Put
-from penstock.cluster.topic_rules import TopicRules, check_replicas, check_topic_name
+from penstock.cluster.topic_rules import (
+    TopicRules,
+    check_factor,
+    check_replicas,
+    check_topic_name,
+)
 from penstock.cluster.topic_rules import partition_count as checked_count
 from penstock.core.errors import (
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
-    InvalidReplicationFactorError,
     InvalidRequestError,
     PolicyViolationError,
     UnknownTopicIdError,
@@ -98,17 +104,13 @@ def _new_replicas(
     factor = len(topic.partitions[0].replicas)
     if wanted.assignments is not None:
         for replicas in wanted.assignments:
-            check_replicas(replicas, factor, image.brokers)
+            check_replicas(replicas, factor, known_brokers(image))
         return wanted.assignments
-    racks = running_racks(image)
-    if factor > len(racks):
-        raise InvalidReplicationFactorError(
-            f"Unable to replicate the partition {factor} time(s): The target replication factor of "
-            f"{factor} cannot be reached because only {len(racks)} broker(s) are registered."
-        )
+    racks, absent = running_racks(image), absent_brokers(image)
+    check_factor(factor, len(racks), len(absent))
     # As for a new topic: one leader after the other, continuing after the last partition.
     existing = [state.replicas for state in topic.partitions]
-    return placed(racks, topic.id, range(len(existing), wanted.count), factor, existing)
+    return placed(racks, topic.id, range(len(existing), wanted.count), factor, existing, absent)
 
 
 def growth_writes(

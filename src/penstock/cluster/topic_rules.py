@@ -86,19 +86,28 @@ def partition_count(asked: int, rules: TopicRules) -> int:
     return count
 
 
-def replication_factor(asked: int, broker_count: int, rules: TopicRules) -> int:
-    """Return the number of replicas for a request of `asked`; `broker_count` brokers run."""
+def replication_factor(asked: int, running: int, absent: int, rules: TopicRules) -> int:
+    """Return the number of replicas for a request of `asked`, if the brokers are enough."""
     if asked != DEFAULT and asked < 1:
         raise InvalidReplicationFactorError(
             "Replication factor must be larger than 0, or -1 to use the default value."
         )
     factor = rules.replication_factor_default if asked == DEFAULT else asked
-    if factor > broker_count:
+    check_factor(factor, running, absent)
+    return factor
+
+
+def check_factor(factor: int, running: int, absent: int) -> None:
+    """Raise an error if the brokers are too few for the number of replicas, or if none runs."""
+    if not running:
+        raise InvalidReplicationFactorError(
+            f"Unable to replicate the partition {factor} time(s): All brokers are currently fenced."
+        )
+    if factor > running + absent:
         raise InvalidReplicationFactorError(
             f"Unable to replicate the partition {factor} time(s): The target replication factor of "
-            f"{factor} cannot be reached because only {broker_count} broker(s) are registered."
+            f"{factor} cannot be reached because only {running + absent} broker(s) are registered."
         )
-    return factor
 
 
 def check_assignment(

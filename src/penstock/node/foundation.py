@@ -71,7 +71,7 @@ class Foundation:
     admin: AdminPort
     certificates: CertificatesInUse
     lost_logs: tuple[TopicPartition, ...] = ()
-    """Partitions that had durable records, and whose logs are gone: they begin anew, empty."""
+    """Partitions that had durable records, and whose logs are gone or damaged."""
 
     @property
     def is_clustered(self) -> bool:
@@ -124,11 +124,13 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
     is_clean = CLEAN_FILE in filesystem.list_directory(path)
     # After an unclean stop in the other modes, reported records may not have reached the disk.
     metadata.may_have_lost = not is_clean and mode is not FlushMode.ALWAYS
+    # Until the cluster knows it: a start that fails before must not pass for a clean stop.
+    logs.withholds_clean_marker = is_clustered and metadata.may_have_lost
     await load_logs(logs, metadata.image, metadata.topic_defaults)
     if is_new and not is_clustered:
         found = topics_in(logs, settings.node.id)
         await metadata.adopt_topics(found, next_producer_id=first_free_producer_id(logs))
-    lost_logs = tuple(logs.lost_logs())
+    lost_logs = (*logs.lost_logs(), *logs.damaged_logs())
     settle_differences(logs, metadata.image, node_id=settings.node.id if is_clustered else None)
     return Foundation(
         path,

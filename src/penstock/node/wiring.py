@@ -229,6 +229,7 @@ async def _join(
         endpoints += (peer,)
     broker = BrokerImage(node.id, endpoints, node.rack, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
+    ground.logs.withholds_clean_marker = False
     if cluster is None:
         await hosting.host_all()
     else:

@@ -44,7 +44,7 @@ def require_replica(
     in_sync = partition.state.in_sync
     if in_sync is None or fetcher.broker_id not in in_sync.followers:
         raise NotLeaderError(f"broker {fetcher.broker_id} has no replica of {partition.name}")
-    if current_leader_epoch == NO_EPOCH:
+    if current_leader_epoch <= NO_EPOCH:
         # Without it, a report of an earlier epoch would count in this one.
         raise UnknownLeaderEpochError(f"a replica of {partition.name} must name its leader epoch")
 

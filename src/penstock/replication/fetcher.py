@@ -40,7 +40,12 @@ from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.log_cuts import LogCuts
 from penstock.replication.manager import ReplicaManager
 from penstock.replication.ports import LeaderConnection, LeaderConnections, ReplicaStorage
-from penstock.replication.replica_session import FetchPosition, PartitionKey, ReplicaSession
+from penstock.replication.replica_session import (
+    FETCH_WAIT_MS,
+    FetchPosition,
+    PartitionKey,
+    ReplicaSession,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +53,11 @@ RECONNECT_SECONDS_MIN: Final = 0.05
 RECONNECT_SECONDS_MAX: Final = 1.0
 SYNC_SECONDS_MAX: Final = 0.5
 """Longest time that a request waits for the sync of received records; then it leaves them out."""
+LEFT_OUT_WAIT_MS: Final = 100
+"""Longest wait of a request at the leader while partitions are left out that are synced or cut. An
+idle request waits for seconds, and a producer would wait for these partitions as long."""
+PAUSED_WAIT_MS_MIN: Final = 10
+"""Shortest wait of a request at the leader while a partition pauses."""
 INTERRUPT_SECONDS: Final = 0.02
 """New partitions of one moment share one interruption."""
 
@@ -71,6 +81,23 @@ class Followed(NamedTuple):
         return Position(log.end_offset, log.latest_epoch)
 
 
+class Round(NamedTuple):
+    """The partitions of the next request, and the ones that it leaves out for now."""
+
+    positions: dict[PartitionKey, FetchPosition]
+    is_syncing: bool
+    is_cutting: bool
+    wakes_at: float | None
+    """When the first pause of a partition ends."""
+
+    def wait_ms(self, now: float) -> int:
+        """Return how long the leader may keep the request: others are asked for next."""
+        wait_ms = LEFT_OUT_WAIT_MS if self.is_syncing or self.is_cutting else FETCH_WAIT_MS
+        if self.wakes_at is None:
+            return wait_ms
+        return min(wait_ms, max(PAUSED_WAIT_MS_MIN, round((self.wakes_at - now) * 1000)))
+
+
 class Identity(NamedTuple):
     """This broker with its registration."""
 
@@ -90,6 +117,8 @@ class LeaderFetcher:
         identity: Callable[[], Identity],
         cuts: LogCuts,
         on_caught_up: Callable[[TopicPartition], None],
+        *,
+        wait_ms_max: int = FETCH_WAIT_MS,
     ) -> None:
         """`on_caught_up`: a partition has everything that the leader had at a fetch.
 
@@ -102,6 +131,7 @@ class LeaderFetcher:
         self._identity = identity
         self._cuts = cuts
         self._on_caught_up = on_caught_up
+        self._wait_ms_max = wait_ms_max
         self._loop = asyncio.get_running_loop()
         self._followed: dict[TopicPartition, Followed] = {}
         self._by_key: dict[PartitionKey, Followed] = {}
@@ -133,7 +163,11 @@ class LeaderFetcher:
     def remove(self, name: TopicPartition) -> None:
         """Copy a partition no more; an answer under way is dropped."""
         followed = self._followed.pop(name, None)
-        if followed is not None and self._by_key.get(followed.key) is followed:
+        if followed is None:
+            return
+        # The log may have another role by now: an answer must not be appended.
+        followed.follower.end()
+        if self._by_key.get(followed.key) is followed:
             del self._by_key[followed.key]
 
     def synced(self, name: TopicPartition) -> None:
@@ -161,17 +195,17 @@ class LeaderFetcher:
         """Copy records until cancelled."""
         try:
             while True:
-                positions = await self._ready()
+                ready = await self._ready()
                 try:
-                    await self._ask(positions)
+                    await self._ask(ready)
                     self._pause_seconds = RECONNECT_SECONDS_MIN
                 except ClientError as error:
-                    await self._disconnect()
-                    for name in self._followed:
-                        self._on_caught_up(name)
                     logger.info("broker %s does not answer fetches: %s", self.leader_id, error)
-                    await asyncio.sleep(self._pause_seconds)
-                    self._pause_seconds = min(RECONNECT_SECONDS_MAX, 2 * self._pause_seconds)
+                    await self._begin_again()
+                except Exception:
+                    # A defect, or an answer that no broker sends: the copies must not end with it.
+                    logger.exception("a fetch from broker %s failed", self.leader_id)
+                    await self._begin_again()
         finally:
             if self._interruption is not None:
                 self._interruption.cancel()
@@ -182,32 +216,50 @@ class LeaderFetcher:
             if work:
                 await asyncio.wait(work)
 
-    async def _ready(self) -> dict[PartitionKey, FetchPosition]:
-        """Return the positions of the next request, when there are some and the disk is idle."""
+    async def _begin_again(self) -> None:
+        """Wait, longer each time; the next request needs a new connection."""
+        await self._disconnect()
+        for name in self._followed:
+            self._on_caught_up(name)
+        await asyncio.sleep(self._pause_seconds)
+        self._pause_seconds = min(RECONNECT_SECONDS_MAX, 2 * self._pause_seconds)
+
+    async def _ready(self) -> Round:
+        """Return the next request, when there are partitions for it and the disk is idle."""
         deadline: float | None = None
         while True:
             self._wakened.clear()
             now = self._loop.time()
-            positions: dict[PartitionKey, FetchPosition] = {}
-            is_syncing, next_wake = False, None
-            for followed in self._followed.values():
-                follower = followed.follower
-                if follower.phase is Phase.WAITING and not follower.wake(now):
-                    next_wake = min(follower.wakes_at, next_wake or follower.wakes_at)
-                elif follower.phase is Phase.SYNCING:
-                    is_syncing = True
-                elif follower.phase is Phase.FETCHING:
-                    positions[followed.key] = self._position(followed)
-            if is_syncing:
+            found = self._look(now)
+            next_wake = found.wakes_at
+            if found.is_syncing:
                 deadline = now + SYNC_SECONDS_MAX if deadline is None else deadline
                 if now < deadline:
                     next_wake = min(deadline, next_wake or deadline)
-            if positions and (not is_syncing or (deadline is not None and now >= deadline)):
-                return positions
+            is_late = deadline is not None and now >= deadline
+            if found.positions and (not found.is_syncing or is_late):
+                return found
             timeout = None if next_wake is None else max(0.0, next_wake - now)
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout):
                     await self._wakened.wait()
+
+    def _look(self, now: float) -> Round:
+        """Return the partitions that can be fetched now."""
+        positions: dict[PartitionKey, FetchPosition] = {}
+        is_syncing = is_cutting = False
+        wakes_at: float | None = None
+        for followed in self._followed.values():
+            follower = followed.follower
+            if follower.phase is Phase.WAITING and not follower.wake(now):
+                wakes_at = min(follower.wakes_at, wakes_at or follower.wakes_at)
+            elif follower.phase is Phase.FETCHING:
+                positions[followed.key] = self._position(followed)
+            elif follower.phase is Phase.SYNCING:
+                is_syncing = True
+            else:
+                is_cutting = True
+        return Round(positions, is_syncing, is_cutting, wakes_at)
 
     @staticmethod
     def _position(followed: Followed) -> FetchPosition:
@@ -215,19 +267,20 @@ class LeaderFetcher:
         epoch = followed.partition.state.leader_epoch
         return FetchPosition(epoch, at.offset, at.last_epoch, log.log_start_offset)
 
-    async def _ask(self, positions: dict[PartitionKey, FetchPosition]) -> None:
+    async def _ask(self, ready: Round) -> None:
         """Send one request and carry out its answer."""
         if self._connection is None:
             self._session.reset()
             self._connection = await self._connections.open(self.leader_id)
+            # Meanwhile partitions were added, or have another role: they must not wait, or report.
+            ready = self._look(self._loop.time())
         generations, waits = {}, True
-        for key, at in positions.items():
-            followed = self._by_key.get(key)
-            if followed is not None and followed.follower.phase is Phase.FETCHING:
-                sent = Position(at.offset, at.last_epoch)
-                generations[key] = followed, followed.follower.send(sent)
-                waits = waits and followed.follower.has_caught_up
-        request = self._session.request(positions, *self._identity(), waits=waits)
+        for key, at in ready.positions.items():
+            followed = self._by_key[key]
+            generations[key] = followed, followed.follower.send(Position(at.offset, at.last_epoch))
+            waits = waits and followed.follower.has_caught_up
+        wait_ms = min(self._wait_ms_max, ready.wait_ms(self._loop.time())) if waits else 0
+        request = self._session.request(ready.positions, *self._identity(), wait_ms=wait_ms)
         self._is_asking = True
         try:
             response = await self._connection.fetch(request)

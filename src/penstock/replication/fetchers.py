@@ -13,6 +13,7 @@ from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.log_cuts import LogCuts
 from penstock.replication.manager import ReplicaManager
 from penstock.replication.ports import LeaderConnections, ReplicaStorage
+from penstock.replication.replica_session import FETCH_WAIT_MS
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,11 @@ class Fetchers:
         storage: ReplicaStorage,
         cuts: LogCuts,
         identity: Callable[[], Identity],
+        *,
+        lag_seconds: float,
     ) -> None:
+        """`lag_seconds`: followers that do not report for this long count as behind."""
+        self._wait_ms_max = min(FETCH_WAIT_MS, round(lag_seconds * 500))
         self._connections = connections
         self._replicas = replicas
         self._storage = storage
@@ -66,6 +71,7 @@ class Fetchers:
             self._identity,
             self._cuts,
             self._has_caught_up,
+            wait_ms_max=self._wait_ms_max,
         )
         name = f"fetch-from-{leader_id}"
         task = asyncio.get_running_loop().create_task(fetcher.run(), name=name)

@@ -8,9 +8,9 @@
 Guarantees:
 
 - The offset of a fetch is the end of the synced log: it is the report on which the leader counts.
-- An answer counts only for the request that it answers. A cut, an append and each new request begin
-  another generation; the answer of an older one is dropped. Without this rule a late answer could
-  cut a log that has been mended since.
+- An answer counts only for the request that it answers. A cut, an append, each new request and the
+  end of the role begin another generation; the answer of an older one is dropped. Without this rule
+  a late answer could cut a log that has been mended since, or be appended to a leader's log.
 - A log is cut where the histories part, never below the high watermark, unless the leader was
   elected uncleanly.
 
@@ -157,6 +157,11 @@ class Follower:
             return False
         self._begin(Phase.FETCHING)
         return True
+
+    def end(self) -> None:
+        """Copy no more: the answer of the request under way is dropped."""
+        self.generation += 1
+        self.sent = None
 
     def _begin(self, phase: Phase) -> None:
         self.phase = phase

@@ -51,6 +51,9 @@ class FollowerProgress:
 
     def report(self, broker_epoch: int, offset: int, end_offset: int, now: float) -> None:
         """The follower has synced everything below `offset`."""
+        if broker_epoch < self.broker_epoch:
+            # A slow read of a request that the process before it has sent.
+            return
         if broker_epoch != self.broker_epoch:
             # Another process: the reports of the one before do not bind it.
             self.broker_epoch, self.offset = broker_epoch, NOTHING

@@ -391,10 +391,12 @@ class ReplicaManager(PartitionTable):
 
     def on_failure(self, logs: Iterable[PartitionLog], error: PenstockError) -> None:
         """These logs accept no more appends; their waiting appends will not be acknowledged."""
-        for log in logs:
-            partition = self._partitions.get(log.topic_partition)
-            if partition is not None and partition.log is log:
-                self.waits.failed(partition.waits, error)
+        pairs = [(self._partitions.get(log.topic_partition), log) for log in logs]
+        failed = [one for one, log in pairs if one is not None and one.log is log]
+        for partition in failed:
+            self.waits.failed(partition.waits, error)
+        if self.on_logs_failed is not None:
+            self.on_logs_failed([partition.name for partition in failed])
 
     def _advance(self, partition: HostedPartition) -> None:
         """More of the local log is on the disk."""

@@ -17,6 +17,8 @@ class PartitionTable:
         """The same by topic, under its name and under the 16 bytes of its id."""
         self.on_internal_role: Callable[[TopicPartition], None] | None = None
         """Called when a partition of an internal topic begins a role, or is served no more."""
+        self.on_logs_failed: Callable[[list[TopicPartition]], None] | None = None
+        """Called with partitions whose logs take no more records, because their disk failed."""
 
     def __len__(self) -> int:
         return len(self._partitions)

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from uuid import UUID
 
 from penstock.cluster.changes import (
     BrokerRegistered,
@@ -71,7 +72,7 @@ class ReplicaHosting:
         """The registration that roles are based on; 0 after it was lost."""
         self._waiting: dict[str, None] = {}
         """Topics whose logs are opened or removed next."""
-        self._removed: dict[TopicImage, None] = {}
+        self._removed: dict[UUID, TopicImage] = {}
         self._wakened = asyncio.Event()
         self._role_ended = asyncio.Event()
         self._unsubscribe: Callable[[], None] | None = None
@@ -249,7 +250,8 @@ class ReplicaHosting:
         if role.in_sync is None and len(state.replicas) > 1:
             self._replicas.add_followers(partition, self._in_sync(partition.log, state))
         elif role.in_sync is not None:
-            if state.partition_epoch < role.in_sync.state.partition_epoch:
+            if state.partition_epoch <= role.in_sync.state.partition_epoch:
+                # Known already, as when the topic grows: a change that is being written may land.
                 return
             role.in_sync.adopt(state, self._replicas.now())
         if role.in_sync is not None:
@@ -310,7 +312,7 @@ class ReplicaHosting:
         """Serve a deleted topic no more; its logs are removed next."""
         for index in range(len(topic.partitions)):
             self._drop(TopicPartition(topic.name, index))
-        self._removed[topic] = None
+        self._removed[topic.id] = topic
         self._wakened.set()
 
     def _leave(self, topic: TopicImage, index: int) -> None:
@@ -329,9 +331,8 @@ class ReplicaHosting:
         while self._removed or self._waiting:
             await self._cuts.finish()
             if self._removed:
-                topic = next(iter(self._removed))
-                del self._removed[topic]
-                await self._hosting.remove(topic)
+                topic_id = next(iter(self._removed))
+                await self._hosting.remove(self._removed.pop(topic_id))
                 continue
             name = next(iter(self._waiting))
             del self._waiting[name]

@@ -55,11 +55,11 @@ class ReplicaSession:
         broker_id: int,
         broker_epoch: int,
         *,
-        waits: bool = True,
+        wait_ms: int = FETCH_WAIT_MS,
     ) -> FetchRequest:
         """Return the request that makes the leader read exactly these positions.
 
-        Without `waits` it is answered at once: a follower that starts learns that it has all.
+        With 0 it is answered at once: a follower that starts learns that it has all.
         """
         if self.epoch == 0:
             self._known = {}
@@ -70,7 +70,7 @@ class ReplicaSession:
         self._known.update(named)
         return FetchRequest(
             replica_state=ReplicaState(replica_id=broker_id, replica_epoch=broker_epoch),
-            max_wait_ms=FETCH_WAIT_MS if waits else 0,
+            max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=FETCH_BYTES_MAX,
             session_id=self.session_id,

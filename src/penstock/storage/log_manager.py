@@ -48,8 +48,6 @@ from penstock.storage.managed_directory import (
 
 logger = logging.getLogger(__name__)
 
-_DEFAULT_SETTINGS = LogSettings()
-
 
 class LogManager:
     """Every log of this node."""
@@ -81,6 +79,7 @@ class LogManager:
         self._quarantined: dict[TopicPartition, QuarantinedLogError] = {}
         self.problems: list[LogProblem] = []
         """Problems found while loading, for the operator."""
+        self.withholds_clean_marker = False
 
     @property
     def logs(self) -> Mapping[TopicPartition, PartitionLog]:
@@ -113,7 +112,7 @@ class LogManager:
                 directory.lock = None
 
     def start(
-        self, settings_for: Callable[[str], LogSettings] = lambda _topic: _DEFAULT_SETTINGS
+        self, settings_for: Callable[[str], LogSettings] = lambda _topic: LogSettings()
     ) -> None:
         """Lock the directories and load every log; `settings_for` returns a topic's settings."""
         self.lock()
@@ -446,5 +445,6 @@ class LogManager:
         if directory.take_high_watermarks(logs):
             directory.write_high_watermarks()
         unserved = (problem.path for problem in self.problems if not problem.is_served)
+        is_clean = is_clean and not self.withholds_clean_marker
         if is_clean and not any(path.startswith(directory.path + "/") for path in unserved):
             names.write_clean_marker(self._filesystem, directory.path)

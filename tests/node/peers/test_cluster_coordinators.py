@@ -251,14 +251,16 @@ def test_a_deleted_internal_topic_closes_its_shards() -> None:
 
 
 @pytest.mark.parametrize(
-    ("running", "factor", "min_isr"), [(1, 1, None), (2, 2, None), (5, 3, "2")]
+    ("count", "factor", "min_isr"), [(1, 1, None), (2, 2, None), (3, 3, "2"), (5, 3, "2")]
 )
 def test_internal_topics_have_as_many_replicas_as_brokers_up_to_three(
-    running: int, factor: int, min_isr: str | None
+    count: int, factor: int, min_isr: str | None
 ) -> None:
+    """A broker that is starting counts: it is one of the cluster."""
+
     async def act(scene: Scene) -> None:
-        brokers = {one: broker(one) for one in range(1, running + 1)}
-        brokers[9] = replace(broker(9), state=BrokerState.STARTING)
+        brokers = {one: broker(one) for one in range(1, count + 1)}
+        brokers[count] = replace(broker(count), state=BrokerState.STARTING)
         scene.metadata.image = replace(image_with(), brokers=MappingProxyType(brokers))
         scene.topics.outcome = TopicExistsError("another broker was faster")
         assert await scene.coordinators.ensure_topic("group") is None

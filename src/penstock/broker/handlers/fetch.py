@@ -30,6 +30,7 @@ from penstock.broker.fetch_partitions import (
     ReadAccess,
     fetcher_of,
     find_partition,
+    has_grown,
     is_from_replica,
     read_code,
     refused_replica,
@@ -39,20 +40,14 @@ from penstock.broker.pacing.slices import NextTurn, in_slices
 from penstock.broker.quotas.meter import metered
 from penstock.broker.wide_requests import ForwardingWaiter
 from penstock.core.deferred import Deferred
-from penstock.core.errors import (
-    PenstockError,
-    TooManyWaitersError,
-)
+from penstock.core.errors import PenstockError, TooManyWaitersError
 from penstock.core.limits import (
     FETCH_BYTES_MAX,
     FETCH_PARTITIONS_AT_ONCE_MAX,
     FETCH_WAIT_MS_MAX,
 )
 from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.messages.fetch import (
-    FetchRequest,
-    FetchResponse,
-)
+from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.replication.admission import Fetcher
 from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.read_result import PartitionRead
@@ -361,7 +356,10 @@ class _Fetch:
         self._respond(answer)
 
     def _has_moved(self) -> bool:
-        """Whether an append was committed between two slices, which would not wake this fetch."""
+        """Whether records came between two slices, which would not wake this fetch."""
+        if self._fetcher is not None:
+            is_same = self._fetcher == fetcher_of(self._request, self._context)
+            return not is_same or has_grown(self._hosted, self._plan.partitions)
         # An error is answered at once, so the fetch need not be woken for it either.
         return len(self._hosted) != len(self._outcomes) or any(
             isinstance(outcome, ErrorCode)

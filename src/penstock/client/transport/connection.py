@@ -181,6 +181,13 @@ class AsyncConnection(asyncio.BufferedProtocol):
         """Return the number of sent requests without an answer yet."""
         return self._protocol.requests_in_flight
 
+    def set_option(self, level: int, option: int, value: int) -> None:
+        """Set an option of the socket, if the transport has one."""
+        assert self._transport is not None, "the connection is open"
+        opened = self._transport.get_extra_info("socket")
+        if opened is not None:
+            opened.setsockopt(level, option, value)
+
     async def negotiate(self) -> None:
         """Request the versions that the broker supports."""
         answer = await self._exchange(ask_versions(ASK_VERSIONS[1]), ASK_VERSIONS[1])

@@ -35,6 +35,8 @@ _BOOLEAN, _STRING, _INT = SettingType.BOOLEAN, SettingType.STRING, SettingType.I
 _SHORT, _LONG, _LIST = SettingType.SHORT, SettingType.LONG, SettingType.LIST
 
 _SETTINGS: Final[Mapping[str, SettingType]] = {
+    "cluster.min_insync_replicas_default": _INT,
+    "cluster.unclean_leader_election": _BOOLEAN,
     "groups.consumer_assignment_interval_ms": _INT,
     "groups.consumer_assignment_interval_ms_max": _INT,
     "groups.consumer_assignment_interval_ms_min": _INT,

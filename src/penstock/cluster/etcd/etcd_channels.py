@@ -146,6 +146,12 @@ class EtcdChannels:
             pass
         except (grpc.aio.UsageError, RuntimeError):
             problem = "the channel was closed"
+        except asyncio.CancelledError as error:
+            # gRPC cancels the waits of all callers when one of them closes the channel. Without
+            # this, the task of another caller would end, silently.
+            if _is_own(error):
+                raise
+            problem = "the channel was closed"
         if self._channels.get(member) is channel:
             del self._channels[member]
         await channel.close()
@@ -236,7 +242,12 @@ def _fault(error: Any) -> Fault:  # noqa: ANN401
 
 def _ended(error: BaseException, reason: str = "") -> BaseException:
     """Return the error of a call that ended here: a fault, unless this task is cancelled."""
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+    if _is_own(error):
         return error
     return AttemptError(Fault(StatusCode.CANCELLED, reason or "the connection was closed"))
+
+
+def _is_own(error: BaseException) -> bool:
+    """Return whether this task is cancelled; gRPC raises the same error for a cancelled call."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -148,6 +148,24 @@ class ClusterSettings(Section):
             json_schema_extra={"unit": "replicas", "kafka": "default.replication.factor"},
         ),
     ] = 1
+    min_insync_replicas_default: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=2**31 - 1,
+            description="In-sync replicas, the leader included, that a produce with acks=all "
+            "needs, for topics that do not set it. All brokers should have the same.",
+            json_schema_extra={"unit": "replicas", "kafka": "min.insync.replicas"},
+        ),
+    ] = 1
+    unclean_leader_election: Annotated[
+        bool,
+        Field(
+            description="Whether a replica that is not in sync may lead when no other can, losing "
+            "records, for topics that do not set it. All brokers should have the same.",
+            json_schema_extra={"kafka": "unclean.leader.election.enable"},
+        ),
+    ] = False
     leader_rebalance: Annotated[
         bool,
         Field(

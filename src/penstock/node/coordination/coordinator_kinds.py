@@ -15,8 +15,8 @@ from penstock.cluster.configs.group_configs import (
     group_rules,
     value_in_force,
 )
-from penstock.cluster.controller import NewTopic
-from penstock.cluster.image import NO_SETTINGS, BrokerState, MetadataImage
+from penstock.cluster.controller import NewTopic, known_brokers
+from penstock.cluster.image import NO_SETTINGS, MetadataImage
 from penstock.coordinator.groups.settings import MINUTE_MS, GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
 from penstock.coordinator.kinds import TOPICS
@@ -168,9 +168,11 @@ def _transaction_settings(settings: TransactionsSettings) -> TransactionSettings
 
 
 def replicated(topic: NewTopic, image: MetadataImage) -> NewTopic:
-    """Return an internal topic for a cluster: with as many replicas as brokers run now, up to 3."""
-    running = sum(one.state is BrokerState.RUNNING for one in image.brokers.values())
-    factor = max(1, min(REPLICAS_MAX, running))
+    """Return an internal topic for a cluster: with a replica on each known broker, up to 3.
+
+    Brokers that are down count: a topic created in a rolling restart would else lack replicas.
+    """
+    factor = max(1, min(REPLICAS_MAX, len(known_brokers(image))))
     settings = dict(topic.settings)
     if factor >= REPLICAS_MAX:
         settings[MIN_ISR] = str(factor - 1)

@@ -6,6 +6,7 @@ The address is the one of the listener `CLUSTER` in the newest image. Guarantees
   is opened at the first call, and again after a failure.
 - When an image shows that a broker is gone or has registered again, the shared connections to its
   former registration are closed: a call does not wait for a broker that counts as stopped.
+- A connection to a machine that has gone silent ends after some seconds (`peer_silence`).
 - A call to a broker that is not registered fails at once. Each failure is a `ClientError`.
 - Two refused connections within a short time are reported, once (`refusals`).
 
@@ -20,12 +21,12 @@ from typing import Final, Protocol, TypeVar
 from penstock.client.security.options import NO_SECURITY, Security
 from penstock.client.transport.addresses import Address
 from penstock.client.transport.call import Call, SharedConnection
-from penstock.client.transport.connection import connect
 from penstock.cluster.changes import BrokerRegistered, BrokerRemoved, Change
 from penstock.cluster.image import BrokerImage, MetadataImage
 from penstock.core.errors import BrokerUnreachableError, ClientError, PenstockError
 from penstock.core.types import CLUSTER_LISTENER
 from penstock.node.peers.peer_limits import CALLS_MAX, TIMEOUT_SECONDS
+from penstock.node.peers.peer_silence import connect_to_peer
 from penstock.node.peers.refusals import Refusals
 from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 
@@ -44,7 +45,7 @@ class PeerLink(SharedConnection, Protocol):
 
 
 class OpenConnection(Protocol):
-    """`client.transport.connection.connect`, or a fake of it."""
+    """`peer_silence.connect_to_peer`, or a fake of it."""
 
     def __call__(
         self, address: Address, *, timeout_seconds: float, client_id: str, security: Security
@@ -118,7 +119,7 @@ class PeerConnections:
         security: Security = NO_SECURITY,
         timeout_seconds: float = TIMEOUT_SECONDS,
         on_refused: Callable[[int], None] | None = None,
-        open_connection: OpenConnection = connect,
+        open_connection: OpenConnection = connect_to_peer,
     ) -> None:
         """`on_refused` gets the id of a broker whose process is probably gone."""
         self._image = image

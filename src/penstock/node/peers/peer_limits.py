@@ -29,6 +29,11 @@ partitions, and room for the sessions of broken connections."""
 TIMEOUT_SECONDS: Final = 30.0
 """Longest wait for the answer of a broker. A follower's fetch is parked for half a second."""
 
+SILENCE_SECONDS_MAX: Final = 4
+"""A machine that confirms no byte and no probe for this long is cut off or without power. Shorter
+cuts are left to TCP. Without this limit TCP sends again later and later: a follower that was cut
+off for 13 seconds sent its next fetch 13 seconds after the cut was healed."""
+
 REFUSED_WITHIN_SECONDS: Final = 0.3
 """Two refused connections within this time are reported: the process of that broker is gone."""
 

@@ -13,15 +13,14 @@ from typing import Final
 
 from penstock.broker.connections.server import Listener, WrapConnection
 from penstock.broker.context import BrokerServices
-from penstock.cluster.elections import unserved
 from penstock.cluster.image import BrokerState, Endpoint
-from penstock.cluster.link.partition_writes import PartitionWrite
 from penstock.cluster.service import MetadataService
 from penstock.core.errors import PenstockError
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
 from penstock.core.types import CLUSTER_LISTENER, TopicPartition
 from penstock.node.peers.crash_watch import CrashWatch
+from penstock.node.peers.lost_logs import disown
 from penstock.node.peers.peer_calls import PeerCalls
 from penstock.node.peers.peer_connections import PeerConnections
 from penstock.node.peers.peer_listener import bind_peers, peer_security
@@ -42,8 +41,8 @@ logger = logging.getLogger(__name__)
 MIN_ISR: Final = "min.insync.replicas"
 CATCH_UP_SECONDS_MAX: Final = 30.0
 """A start waits for its followers this long; then the broker is elected for others."""
-DRAIN_SECONDS_MAX: Final = 5.0
-"""A stop waits for other leaders this long."""
+DRAIN_SECONDS_MAX: Final = 2.0
+"""A stop waits for other leaders this long; all of it has less than five seconds."""
 
 
 def open_peers(
@@ -83,6 +82,7 @@ class Replication:
             storage,
             self._cuts,
             lambda: Identity(broker_id, metadata.broker_epoch),
+            lag_seconds=settings.cluster.replica_lag_seconds_max,
         )
         self.isr_writer = IsrWriter(
             replicas,
@@ -97,6 +97,8 @@ class Replication:
         self._is_running = asyncio.Event()
         replicas.isr_watch = self.isr_writer
         replicas.is_isolated = lambda: metadata.is_isolated
+        replicas.on_logs_failed = self._logs_failed
+        self._disowning: set[asyncio.Task[None]] = set()
 
     def _min_isr(self, partition: HostedPartition) -> int:
         topic = self._metadata.image.topic(partition.name.topic)
@@ -136,7 +138,7 @@ class Replication:
         `lost_logs` had durable records and are gone: the broker says that it lacks them, before it
         can be elected.
         """
-        await self._disown(lost_logs)
+        await disown(self._metadata, self._settings.node.id, lost_logs)
         self._metadata.subscribe_registration(self.roles.registration_changed)
         await self.roles.start()
         assert self._listener is not None, "`bind` comes first"
@@ -144,21 +146,25 @@ class Replication:
         stack.push_async_callback(self.calls.stop)
         stack.push_async_callback(self._listener.stop)
         stack.push_async_callback(self.roles.stop)
+        stack.push_async_callback(self._stop_disowning)
         self._crash_watch.start()
         stack.push_async_callback(self._crash_watch.stop)
         for work in (self.roles.run(), self._become_running()):
             stack.push_async_callback(_end, tasks.create_task(work))
 
-    async def _disown(self, names: Sequence[TopicPartition]) -> None:
-        image = self._metadata.image
-        writes = []
-        for name in names:
-            topic, state = image.topic(name.topic), image.partition(*name)
-            after = None if state is None else unserved(state, self._settings.node.id)
-            if topic is not None and state is not None and after is not None:
-                writes.append(PartitionWrite(topic.id, name.partition, state, after))
-        if writes:
-            await self._metadata.write_partitions(writes)
+    def _logs_failed(self, names: list[TopicPartition]) -> None:
+        """A disk failed: other brokers lead its partitions, and do not count on this one."""
+        work = disown(self._metadata, self._settings.node.id, names, keeps_last=True)
+        task = asyncio.get_running_loop().create_task(work, name="disown")
+        self._disowning.add(task)
+        task.add_done_callback(self._disowning.discard)
+
+    async def _stop_disowning(self) -> None:
+        tasks = tuple(self._disowning)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def _become_running(self) -> None:
         await self.roles.caught_up(CATCH_UP_SECONDS_MAX)
