@@ -71,7 +71,7 @@ test-slow: install ## tests of seconds each: real Delta and Iceberg tables, wait
 # By its variable, which the processes that run the tests inherit. asyncio then checks more, and each test takes longer.
 .PHONY: test-development
 test-development: install ## fast and slow tests in Python's development mode, properties with 200 examples
-	PYTHONDEVMODE=1 PENSTOCK_EXAMPLES=200 $(FAST_TESTS) -m "not (interop or crash or chaos or scale or bench or spark)"
+	PYTHONDEVMODE=1 PENSTOCK_EXAMPLES=200 $(FAST_TESTS) -m "not (interop or crash or chaos or cluster_chaos or simulate or etcd or scale or bench or spark)"
 
 .PHONY: test-testing
 test-testing: install ## the fast tests of penstock.testing, which run on macOS too
@@ -85,7 +85,7 @@ $(RELEASE)/.tools-installed: $(RELEASE)/.installed
 test-compiled: $(RELEASE)/.tools-installed ## the fast tests on the package as users get it
 	$(RELEASE)/bin/python -c 'import penstock.broker.connections.session as module; assert module.__file__.endswith(".so"), "not compiled"'
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(RELEASE)/bin/python -X dev -m pytest -q \
-		-m "not (uncompiled or interop or crash or chaos or scale or bench or spark)"
+		-m "not (uncompiled or interop or crash or chaos or cluster_chaos or simulate or etcd or scale or bench or spark)"
 
 INTEROP_TESTS = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600
 # Rates and waits are measured in these, so nothing else runs beside them. Three processes run the others.
@@ -96,6 +96,10 @@ SIM_SEEDS ?= 300
 .PHONY: simulate
 simulate: install ## whole clusters of production brokers from SIM_SEEDS seeds, under faults; each removed safeguard is found
 	PENSTOCK_SIM_SEEDS=$(SIM_SEEDS) $(FAST_TESTS) -m simulate tests/cluster_sim
+
+.PHONY: chaos-cluster
+chaos-cluster: install release ## three brokers and three etcd members in network namespaces, under faults; needs root
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -s -m cluster_chaos -p no:randomly tests/chaos_cluster
 
 .PHONY: etcd
 etcd: install ## the metadata store on a real etcd of one or three members, with faults

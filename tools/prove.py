@@ -182,6 +182,20 @@ PROOFS = (
         (lines_like(r"^\w+: (?:seed \d+|not found)"),),
     ),
     Proof(
+        "cluster-power",
+        "Power loss of all brokers of a cluster at once, 100 rounds",
+        pytest_of("tests/chaos_cluster/test_power_of_all.py", marker="cluster_chaos"),
+        (lines_like(r"power cuts of all", r"one power cut of all", r"replicas equal"),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
+        "cluster-faults",
+        "A cluster in network namespaces under faults: ten runs of three minutes",
+        pytest_of("tests/chaos_cluster/test_faults.py", marker="cluster_chaos"),
+        (lines_like(r"^run \d+", r"history .*: valid"),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
         "faults",
         "Full disk, short writes, EIO; six clients",
         pytest_of("tests/faults", marker=EVERYTHING),

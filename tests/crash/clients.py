@@ -23,6 +23,9 @@ TOPIC_SETTINGS = {"segment.bytes": "1048576", "segment.ms": "150", "index.interv
 """Several rolls in each second, and indexes with something in them."""
 GIVE_UP_SECONDS = 90
 """A client that was told nothing for so long gives a record up: longer than any round."""
+REQUEST_SECONDS = GIVE_UP_SECONDS - 5
+"""A client waits so long for the answer to one request. Several brokers need less: a request to a
+machine that went silent is repeated at another one."""
 BACKOFF_MS = 50
 """Between tries; the usual second would be most of a round."""
 PRODUCERS = ("confluent-kafka", "kafka-python", "aiokafka")
@@ -32,11 +35,19 @@ READ_SECONDS_MAX = 60.0
 class LoadProcess:
     """One client in its process, until `stop`."""
 
-    def __init__(self, client: str, bootstrap: str, ledger: Ledger, seed: int) -> None:
+    def __init__(
+        self,
+        client: str,
+        bootstrap: str,
+        ledger: Ledger,
+        seed: int,
+        request_seconds: int = REQUEST_SECONDS,
+    ) -> None:
         self.client = client
         self._ledger = ledger
+        words = (client, bootstrap, str(seed), str(request_seconds))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.load", client, bootstrap, str(seed)],
+            [sys.executable, "-m", "tests.crash.load", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

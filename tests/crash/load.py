@@ -1,4 +1,8 @@
-"""A client that runs through crashes, as a process of its own: `load.py CLIENT BOOTSTRAP SEED`.
+"""A client that runs through crashes, as a process of its own.
+
+    python -m tests.crash.load CLIENT BOOTSTRAP SEED SECONDS
+
+SECONDS is the time for the answer to one request.
 
 A producer is idempotent, sends unique values, and prints the answers that it gets: `a NUMBER
 PARTITION OFFSET` for an acknowledgement, `f NUMBER PARTITION REASON` for a record that it
@@ -69,7 +73,7 @@ class Records:
         return Sent(self._producer, self._number, self._partition)
 
 
-def produce_with_confluent(bootstrap: str, records: Records) -> None:
+def produce_with_confluent(bootstrap: str, records: Records, request_seconds: int) -> None:
     """The client of librdkafka."""
     producer = Producer(
         {
@@ -77,6 +81,8 @@ def produce_with_confluent(bootstrap: str, records: Records) -> None:
             "enable.idempotence": True,
             "linger.ms": 2,
             "message.timeout.ms": GIVE_UP_SECONDS * 1000,
+            "request.timeout.ms": request_seconds * 1000,
+            "socket.timeout.ms": request_seconds * 1000,
             "retry.backoff.ms": BACKOFF_MS,
             "reconnect.backoff.ms": BACKOFF_MS,
             "reconnect.backoff.max.ms": BACKOFF_MS * 2,
@@ -103,7 +109,7 @@ def produce_with_confluent(bootstrap: str, records: Records) -> None:
     producer.flush(GIVE_UP_SECONDS)
 
 
-def produce_with_kafka_python(bootstrap: str, records: Records) -> None:
+def produce_with_kafka_python(bootstrap: str, records: Records, request_seconds: int) -> None:
     """kafka-python."""
     producer = KafkaProducer(
         bootstrap_servers=bootstrap,
@@ -111,7 +117,7 @@ def produce_with_kafka_python(bootstrap: str, records: Records) -> None:
         acks="all",
         linger_ms=2,
         delivery_timeout_ms=GIVE_UP_SECONDS * 1000,
-        request_timeout_ms=GIVE_UP_SECONDS * 1000 - 5_000,
+        request_timeout_ms=request_seconds * 1000,
         retry_backoff_ms=BACKOFF_MS,
         reconnect_backoff_ms=BACKOFF_MS,
         reconnect_backoff_max_ms=BACKOFF_MS * 2,
@@ -141,7 +147,7 @@ def produce_with_kafka_python(bootstrap: str, records: Records) -> None:
     producer.close(timeout=GIVE_UP_SECONDS)
 
 
-def produce_with_aiokafka(bootstrap: str, records: Records) -> None:
+def produce_with_aiokafka(bootstrap: str, records: Records, _request_seconds: int) -> None:
     """aiokafka, on a loop of its own."""
     asyncio.run(_produce_with_aiokafka(bootstrap, records))
 
@@ -179,7 +185,7 @@ async def _produce_with_aiokafka(bootstrap: str, records: Records) -> None:
         await producer.stop()
 
 
-def watch(bootstrap: str, _records: Records) -> None:
+def watch(bootstrap: str, _records: Records, request_seconds: int) -> None:
     """Follow the log through every crash and tell what was shown."""
     consumer = Consumer(
         {
@@ -188,6 +194,7 @@ def watch(bootstrap: str, _records: Records) -> None:
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 20,
+            "socket.timeout.ms": request_seconds * 1000,
             "reconnect.backoff.ms": BACKOFF_MS,
             "reconnect.backoff.max.ms": BACKOFF_MS * 2,
             "log_level": 0,
@@ -202,7 +209,7 @@ def watch(bootstrap: str, _records: Records) -> None:
     consumer.close()
 
 
-CLIENTS: dict[str, Callable[[str, Records], None]] = {
+CLIENTS: dict[str, Callable[[str, Records, int], None]] = {
     "confluent-kafka": produce_with_confluent,
     "kafka-python": produce_with_kafka_python,
     "aiokafka": produce_with_aiokafka,
@@ -216,6 +223,6 @@ def _end_with_input() -> None:
 
 
 if __name__ == "__main__":
-    client, bootstrap_servers, seed_text = sys.argv[1:]
+    client, bootstrap_servers, seed_text, seconds_text = sys.argv[1:]
     threading.Thread(target=_end_with_input, daemon=True).start()
-    CLIENTS[client](bootstrap_servers, Records(client, seed_text))
+    CLIENTS[client](bootstrap_servers, Records(client, seed_text), int(seconds_text))
