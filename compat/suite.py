@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from compat.penstock_cluster import penstock_cluster
 from tests.oracle.kafka_broker import kafka_broker
 from tests.oracle.penstock_broker import penstock_broker, penstock_environment
 
@@ -39,6 +40,13 @@ class Result(StrEnum):
 
 
 Results = Mapping[str, Result]
+
+REPLICAS_MAX = 3
+
+
+def replication_factor(bootstrap: str) -> int:
+    """Return the replicas of the topics of a suite: one on each address, up to three."""
+    return min(REPLICAS_MAX, len(bootstrap.split(",")))
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,10 @@ def _parse(suite: Suite, arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("tests", nargs="*", help="names to run; all when none is given")
     parser.add_argument("--broker", choices=["penstock", "kafka"], default="penstock")
     if not suite.is_launching:
-        parser.add_argument("--bootstrap-server", help="a broker that runs already")
+        parser.add_argument("--bootstrap-server", help="brokers that run already")
+        parser.add_argument(
+            "--brokers", type=int, default=1, metavar="N", help="a Penstock cluster of N brokers"
+        )
     parser.add_argument("--update", action="store_true", help="add passed tests to the list")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every result")
     return parser.parse_args(arguments)
@@ -123,10 +134,12 @@ def _broker(suite: Suite, options: argparse.Namespace, folder: Path) -> Abstract
         return nullcontext(options.broker)
     if options.bootstrap_server:
         return nullcontext(options.bootstrap_server)
+    settings = penstock_environment({**SMALL_CLUSTER, **suite.properties})
     if options.broker == "kafka":
         broker = kafka_broker(folder, properties=suite.properties)
+    elif options.brokers > 1:
+        return penstock_cluster(folder, settings, options.brokers)
     else:
-        settings = penstock_environment({**SMALL_CLUSTER, **suite.properties})
         broker = penstock_broker(folder, environment=settings)
     broker.start()
 

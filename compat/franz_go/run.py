@@ -1,6 +1,6 @@
 """franz-go's own tests (`pkg/kgo`) on a broker.
 
-    python -m compat.franz_go.run [--broker kafka] [--update] [TEST …]
+    python -m compat.franz_go.run [--broker kafka | --brokers 3] [--update] [TEST …]
 
 The module is downloaded and its test program compiled once, into the user's cache folder.
 """
@@ -14,13 +14,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from compat.suite import Result, Results, Suite, main
+from compat.suite import Result, Results, Suite, main, replication_factor
 from tests.oracle.cache import built, progress, run, tool
 
 VERSION = "v1.22.2"
 RUN_SECONDS_MAX = 600
 SETTINGS = {
-    "KGO_TEST_RF": "1",
     "KGO_TEST_RECORDS": "5000",
     "KGO_TEST_MAX_TOPIC_PARTS": "7",
     "KGO_TEST_STABLE_FETCH": "true",
@@ -56,7 +55,12 @@ def run_tests(bootstrap: str, wanted: Sequence[str]) -> Results:
     done = subprocess.run(
         command,
         cwd=place / "pkg" / "kgo",
-        env={**os.environ, **SETTINGS, "KGO_SEEDS": bootstrap},
+        env={
+            **os.environ,
+            **SETTINGS,
+            "KGO_SEEDS": bootstrap,
+            "KGO_TEST_RF": str(replication_factor(bootstrap)),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

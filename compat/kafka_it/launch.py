@@ -3,11 +3,12 @@
     python -m compat.kafka_it.launch [--broker kafka] [--update] [CLASS | CLASS.method …]
 
 Each test gets fresh brokers with the settings that it asks for, may stop and start them, and may
-have several. For each broker the shim runs `launch_kafka` or `launch_penstock`. Penstock has one
-broker: tests that ask for more are skipped, except those of `SHRUNK_CLASSES`. On Apache Kafka a
-controller runs beside several brokers, as in Kafka's own test kit.
+have several. For each broker the shim runs `launch_kafka` or `launch_penstock`. One more process
+runs beside several brokers: the controller of Apache Kafka, as in its own test kit, or the member
+of etcd that holds the metadata of a Penstock cluster. A broker alone has neither.
 
 It is slow, minutes for a class: `make proof` runs `compat.kafka_it.run`, and this by name.
+`PENSTOCK_LAUNCH_LOG` names a file that keeps the output of all brokers.
 """
 
 import os
@@ -30,12 +31,17 @@ CLASSES = (
     "org.apache.kafka.clients.admin.AutoTopicCreationTest",
     "org.apache.kafka.clients.admin.DeleteTopicTest",
     "org.apache.kafka.clients.admin.DescribeAuthorizedOperationsTest",
+    "org.apache.kafka.clients.admin.DescribeProducersWithBrokerIdTest",
     "org.apache.kafka.clients.admin.RackAwareAutoTopicCreationTest",
     "org.apache.kafka.clients.consumer.ConsumerBounceTest",
+    "org.apache.kafka.clients.consumer.ConsumerIntegrationTest",
+    "org.apache.kafka.clients.consumer.PlaintextConsumerCommitTest",
+    "org.apache.kafka.clients.consumer.PlaintextConsumerTest",
     "org.apache.kafka.clients.consumer.SaslPlainPlaintextConsumerTest",
     "org.apache.kafka.clients.consumer.ShareConsumerRackAwareTest",
     "org.apache.kafka.clients.consumer.ShareConsumerTest",
     "org.apache.kafka.clients.producer.ProducerFailureHandlingTest",
+    "org.apache.kafka.clients.producer.ProducerIdExpirationTest",
     "org.apache.kafka.clients.producer.ProducerSendWhileDeletionTest",
     "org.apache.kafka.clients.security.GroupAuthorizerIntegrationTest",
     "kafka.api.AuthorizerIntegrationTest",
@@ -46,20 +52,15 @@ CLASSES = (
 )
 """Full names; a command line may leave the package out."""
 
-OPTIONS = {
-    "kafka": {"external.controller": "true"},
-    "penstock": {"external.brokers.max": "1"},
-}
-"""Options of the shim for each kind of broker, beside the script."""
-
-SHRUNK_CLASSES = frozenset({"org.apache.kafka.clients.consumer.SaslPlainPlaintextConsumerTest"})
-"""They ask for several brokers and mostly need one: on Penstock they run with one."""
+ONE_BROKER_CLASSES = frozenset({"kafka.api.AuthorizerIntegrationTest"})
+"""They have one broker, and their older harness would start a controller for it anyway: on
+Penstock it runs alone, without etcd."""
 
 
-def shrink_options(broker: str, class_name: str) -> dict[str, str]:
-    """Return the option that cuts a class to one broker; empty if it runs as it is."""
-    is_cut = broker == "penstock" and class_name in SHRUNK_CLASSES
-    return {"external.shrink": "true"} if is_cut else {}
+def shim_options(broker: str, class_name: str) -> dict[str, str]:
+    """Return the options of the shim for a class, beside the script."""
+    is_alone = broker == "penstock" and class_name in ONE_BROKER_CLASSES
+    return {} if is_alone else {"external.controller": "true"}
 
 
 def write_script(folder: Path, broker: str) -> Path:
@@ -81,14 +82,14 @@ def run_classes(broker: str, wanted: Sequence[str]) -> Results:
         make_class_data_archive()
     groups = selectors(CLASSES, wanted)
     with tempfile.TemporaryDirectory(prefix="penstock-launch-") as folder:
+        log = os.environ.get("PENSTOCK_LAUNCH_LOG", str(Path(folder) / "brokers.log"))
         options = {
             "external.launch": str(write_script(Path(folder), broker)),
-            "external.log": str(Path(folder) / "brokers.log"),
-            **OPTIONS[broker],
+            "external.log": log,
         }
         results: dict[str, Result] = {}
         for group in groups:
-            own = options | shrink_options(broker, group[1])
+            own = options | shim_options(broker, group[1])
             results.update(run_groups([group], own, LIMITS))
         return results
 

@@ -32,6 +32,11 @@ class LaunchArguments:
     features: str
     """`name=level,...`"""
 
+    @property
+    def controller_id(self) -> str:
+        """Node id of the controller; its settings file lies next to the one of this node."""
+        return self.controller.partition("@")[0]
+
 
 def read_properties(path: Path) -> dict[str, str]:
     """A Java properties file as `Properties.store` writes it."""

@@ -1,25 +1,39 @@
-"""Turns into one Penstock broker for the shim (see `launch_arguments`).
+"""Turns into one node of Penstock for the shim (see `launch_arguments`): a broker, or etcd.
 
-Guarantees: the process becomes the broker (exec), so a signal to it reaches the broker. It gets the
-listeners of the test (`penstock_listeners`) in a settings file, and the settings of the test that
-Penstock has, by their Kafka names; the others are left out. With `PENSTOCK_BROKER_PYTHON` the
-installed package runs, as in the slow suites.
+Guarantees: the process becomes the node (exec), so a signal to it reaches the node. A test with one
+broker gets a broker alone, with its metadata in its data directory. In a test with several, the
+separate controller of the shim is one member of etcd (Debian's), at the port of the controller, and
+the brokers are a cluster in it.
 
-One broker without TLS: a node of another kind ends with 2 and an error message.
+A broker gets the listeners of the test (`penstock_listeners`) in a settings file, and the settings
+of the test that Penstock has, by their Kafka names; the others are written to its log. Each broker
+of Penstock does the work of a controller: it gets the settings of the test for the controller too.
+With `PENSTOCK_BROKER_PYTHON` the installed package runs, as in the slow suites.
+
+Clients without TLS only: a node of another kind ends with 2 and an error message.
 """
 
+import contextlib
+import dataclasses
 import os
+import socket
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Never
 
-from compat.kafka_it.launch_arguments import LaunchArguments, read_arguments
+from compat.kafka_it.launch_arguments import LaunchArguments, read_arguments, read_properties
 from compat.kafka_it.penstock_listeners import UnsupportedNodeError, listeners_of, listeners_text
+from penstock.core.settings.config import describe_settings
 from penstock.security.sasl.password_file import SALT_BYTES, format_users, hash_password
 from penstock.security.secret import Secret
+from tests.oracle.cache import tool
 from tests.oracle.penstock_broker import penstock_environment
 
 UNSUPPORTED_EXIT = 2
+ETCD_START_SECONDS = 30.0
+POLL_SECONDS = 0.02
 
 USERS = ("plain-admin", "plain-user1")
 """The users of Kafka's own test kit (JaasUtils); a password is the name and `-secret`."""
@@ -44,22 +58,38 @@ DIFFERENT_VALUES = frozenset(
 )
 """Settings that Penstock has with values of another form or unit."""
 
+IN_SECONDS = {
+    "broker.session.timeout.ms": ("PENSTOCK_CLUSTER__SESSION_SECONDS", 3.0),
+    "replica.lag.time.max.ms": ("PENSTOCK_CLUSTER__REPLICA_LAG_SECONDS_MAX", 1.0),
+}
+"""Settings in milliseconds that Penstock has in seconds: its variable and its least value."""
 
-def check_supported(node: LaunchArguments) -> None:
-    """Raise `UnsupportedNodeError` for a node without the broker role."""
-    if "broker" not in node.roles:
-        raise UnsupportedNodeError(
-            "node without the broker role (Penstock has no separate controller)"
-        )
+
+def with_controller_settings(node: LaunchArguments, path: Path) -> LaunchArguments:
+    """Add the settings of the separate controller, from its file, where the broker has none."""
+    settings = {**read_properties(path), **node.settings}
+    return dataclasses.replace(node, settings=settings)
 
 
 def settings_environment(node: LaunchArguments) -> dict[str, str]:
     """Return the settings of the test as variables of Penstock's environment."""
     defaults = SASL_DEFAULTS if node.security == "SASL_PLAINTEXT" else {}
     settings = {**defaults, **node.settings}
-    same = {name: value for name, value in settings.items() if name not in DIFFERENT_VALUES}
+    other = DIFFERENT_VALUES | set(IN_SECONDS)
+    same = {name: value for name, value in settings.items() if name not in other}
+    seconds = {
+        variable: str(max(int(settings[name]) / 1000, least))
+        for name, (variable, least) in IN_SECONDS.items()
+        if name in settings
+    }
     authorizer = "acl" if "authorizer.class.name" in settings else "none"
-    return {**penstock_environment(same), "PENSTOCK_SECURITY__AUTHORIZER": authorizer}
+    return {**penstock_environment(same), **seconds, "PENSTOCK_SECURITY__AUTHORIZER": authorizer}
+
+
+def unknown_settings(settings: Mapping[str, str]) -> list[str]:
+    """Return `name=value` of the settings of the test that Penstock does not have."""
+    known = {info.kafka_name for info in describe_settings()} | DIFFERENT_VALUES
+    return sorted(f"{name}={value}" for name, value in settings.items() if name not in known)
 
 
 def write_users(path: Path) -> None:
@@ -82,23 +112,76 @@ def login_environment(node: LaunchArguments) -> Mapping[str, str]:
     }
 
 
+def etcd_address(node: LaunchArguments) -> tuple[str, int]:
+    """Return host and port of etcd's clients: the address of the separate controller."""
+    host, _, port = node.controller.partition("@")[2].rpartition(":")
+    return host, int(port)
+
+
+def become_etcd(node: LaunchArguments) -> Never:
+    """Become the only member of etcd; its peers have no use, so their port is any."""
+    host, port = etcd_address(node)
+    clients, peers = f"http://{host}:{port}", f"http://{host}:0"
+    etcd = tool("etcd", "install Debian's package etcd-server")
+    command = [
+        etcd,
+        *("--name", "n0", "--data-dir", str(node.data_dir / "etcd")),
+        *("--listen-client-urls", clients, "--advertise-client-urls", clients),
+        *("--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers),
+        *("--initial-cluster", f"n0={peers}", "--logger", "zap", "--log-level", "error"),
+        "--unsafe-no-fsync",
+    ]
+    os.execv(etcd, command)
+
+
+def wait_for_etcd(address: tuple[str, int]) -> None:
+    """Return when etcd listens, or after `ETCD_START_SECONDS`: the broker reports the failure."""
+    deadline = time.monotonic() + ETCD_START_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def cluster_environment(node: LaunchArguments) -> Mapping[str, str]:
+    """Return the variables of a broker in a cluster; empty for a broker alone."""
+    if "controller" in node.roles:
+        return {}
+    host, port = etcd_address(node)
+    return {
+        "PENSTOCK_CLUSTER__ETCD": f"http://{host}:{port}",
+        "PENSTOCK_CLUSTER__LISTEN_PORT": "0",
+    }
+
+
 def main() -> None:
-    """Become the broker."""
+    """Become the node."""
     node = read_arguments(sys.argv[1:], os.environ)
+    node.data_dir.mkdir(parents=True, exist_ok=True)
+    if "broker" not in node.roles:
+        become_etcd(node)
+    if "controller" not in node.roles:
+        name = f"server-{node.controller_id}.properties"
+        node = with_controller_settings(node, Path(sys.argv[1]).with_name(name))
     try:
-        check_supported(node)
         listeners = listeners_of(node)
     except UnsupportedNodeError as problem:
         sys.stderr.write(f"error: {problem}\n")
         sys.exit(UNSUPPORTED_EXIT)
-    node.data_dir.mkdir(parents=True, exist_ok=True)
+    unknown = unknown_settings(node.settings)
+    if unknown:
+        sys.stderr.write(f"settings left out: {', '.join(unknown)}\n")
     settings_file = node.data_dir / "penstock.toml"
     settings_file.write_text(listeners_text(listeners))
     installed = os.environ.get("PENSTOCK_BROKER_PYTHON")
+    cluster = cluster_environment(node)
+    if cluster:
+        wait_for_etcd(etcd_address(node))
     environment = {
         **os.environ,
         **settings_environment(node),
         **login_environment(node),
+        **cluster,
         "PENSTOCK_ADMIN__ENABLED": "false",
         "PENSTOCK_NODE__ID": str(node.node_id),
     }

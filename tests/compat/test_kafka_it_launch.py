@@ -11,17 +11,19 @@ import pytest
 from compat.kafka_it.console import selectors
 from compat.kafka_it.launch import (
     CLASSES,
-    SHRUNK_CLASSES,
+    ONE_BROKER_CLASSES,
     SUITE,
-    shrink_options,
+    shim_options,
     write_script,
 )
 from compat.kafka_it.launch_arguments import LaunchArguments, read_arguments, read_properties
 from compat.kafka_it.launch_kafka import server_settings
 from compat.kafka_it.launch_penstock import (
-    check_supported,
+    cluster_environment,
     login_environment,
     settings_environment,
+    unknown_settings,
+    with_controller_settings,
 )
 from compat.kafka_it.penstock_listeners import (
     PRINCIPALS,
@@ -155,20 +157,47 @@ def test_penstock_gets_the_users_of_kafkas_test_kit(tmp_path: Path) -> None:
 
 
 def test_penstock_refuses_nodes_that_it_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedNodeError, match="without the broker role"):
-        check_supported(node(tmp_path, {**PLAIN, "EXTERNAL_ROLES": "controller"}))
     with pytest.raises(UnsupportedNodeError, match="protocol SSL"):
         listeners_of(node(tmp_path, {**PLAIN, "EXTERNAL_SECURITY": "SSL"}))
     with pytest.raises(UnsupportedNodeError, match=r"Builder not known"):
         listeners_of(node(tmp_path, settings={"principal.builder.class": "a.Builder"}))
 
 
-def test_only_penstock_runs_a_class_with_fewer_brokers() -> None:
-    assert set(CLASSES) >= SHRUNK_CLASSES
-    shrunk = next(iter(SHRUNK_CLASSES))
-    assert shrink_options("penstock", shrunk) == {"external.shrink": "true"}
-    assert shrink_options("kafka", shrunk) == {}
-    assert shrink_options("penstock", "kafka.api.AuthorizerIntegrationTest") == {}
+def test_one_broker_of_penstock_is_alone_and_several_share_etcd(tmp_path: Path) -> None:
+    alone = node(tmp_path)
+    assert load_settings("", cluster_environment(alone), {}).settings.cluster.is_set is False
+    member = node(tmp_path, {**PLAIN, "EXTERNAL_ROLES": "broker"})
+    cluster = load_settings("", cluster_environment(member), {}).settings.cluster
+    assert cluster.etcd == ("http://127.0.0.1:3",)
+
+
+def test_milliseconds_of_a_test_become_seconds_within_the_limits(tmp_path: Path) -> None:
+    own = {"broker.session.timeout.ms": "1000", "replica.lag.time.max.ms": "2500"}
+    variables = settings_environment(node(tmp_path, settings=own))
+    cluster = load_settings("", variables, {}).settings.cluster
+    assert (cluster.session_seconds, cluster.replica_lag_seconds_max) == (3.0, 2.5)
+
+
+def test_a_broker_of_penstock_gets_settings_of_the_controller_after_its_own(tmp_path: Path) -> None:
+    controller_file = tmp_path / "server-0.properties"
+    controller_file.write_text("num.partitions=5\ndefault.replication.factor=2\n")
+    broker = with_controller_settings(
+        node(tmp_path, settings={"num.partitions": "4"}), controller_file
+    )
+    assert broker.settings == {"num.partitions": "4", "default.replication.factor": "2"}
+
+
+def test_settings_that_penstock_does_not_have_are_named() -> None:
+    settings = {"num.partitions": "4", "log.dirs": "x", "replica.fetch.min.bytes": "7"}
+    assert unknown_settings(settings) == ["replica.fetch.min.bytes=7"]
+
+
+def test_the_older_harness_starts_no_etcd_for_one_broker_of_penstock() -> None:
+    assert set(CLASSES) >= ONE_BROKER_CLASSES
+    one = next(iter(ONE_BROKER_CLASSES))
+    assert shim_options("penstock", one) == {}
+    assert shim_options("kafka", one) == {"external.controller": "true"}
+    assert shim_options("penstock", CLASSES[0]) == {"external.controller": "true"}
 
 
 def test_the_script_runs_the_module_with_the_arguments_of_the_shim(tmp_path: Path) -> None:
@@ -177,16 +206,16 @@ def test_the_script_runs_the_module_with_the_arguments_of_the_shim(tmp_path: Pat
     path.write_text("")
     done = subprocess.run(
         [script, path, "1", "0", tmp_path / "data"],
-        env={**os.environ, **PLAIN, "EXTERNAL_ROLES": "controller"},
+        env={**os.environ, **PLAIN, "EXTERNAL_SECURITY": "SSL"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
     assert sys.executable in script.read_text()
-    assert (done.returncode, done.stderr.partition(" (")[0]) == (
+    assert (done.returncode, done.stderr.partition(",")[0]) == (
         2,
-        "error: node without the broker role",
+        "error: listener OUTSIDE has the protocol SSL",
     )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from compat.kafka_it.run import CLASSES, PROPERTIES
 from compat.librdkafka import run as librdkafka
-from compat.suite import Result, Verdict, judge, read_names, write_names
+from compat.suite import Result, Verdict, judge, read_names, replication_factor, write_names
 from tests.oracle.penstock_broker import penstock_environment
 
 KAFKA = frozenset({"a", "b", "c", "d"})
@@ -99,3 +99,7 @@ def test_tests_of_librdkafka_that_need_no_broker_or_break_connections_are_left_o
         "0055_producer_latency",
         "0081_admin",
     ]
+
+
+def test_topics_of_a_suite_have_a_replica_on_each_broker_up_to_three() -> None:
+    assert [replication_factor(",".join(["a:1"] * count)) for count in (1, 2, 3, 5)] == [1, 2, 3, 3]

@@ -87,6 +87,11 @@ final class BrokerView {
             found.partitions().stream().filter(each -> each.partition() == partition).findFirst());
     }
 
+    /** Whether a client sees the topic without asking for internal ones, as Kafka's tests wait for it. */
+    boolean isListed(String topic) {
+        return ask(client -> Waiting.get(client.listTopics().names()).contains(topic));
+    }
+
     Map<String, Uuid> topicIds() {
         return ask(client -> Waiting.get(client.listTopics(new ListTopicsOptions().listInternal(true)).listings())
             .stream().collect(Collectors.toMap(TopicListing::name, TopicListing::topicId)));

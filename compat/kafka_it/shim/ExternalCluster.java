@@ -398,7 +398,7 @@ final class ExternalCluster implements ClusterInstance {
 
     @Override
     public void waitTopicDeletion(String topic) throws InterruptedException {
-        Waiting.until(() -> !view.topicIds().containsKey(topic),
+        Waiting.until(() -> !view.isListed(topic),
             Waiting.CLUSTER_CHANGE_MILLIS_MAX, topic + " deleted");
     }
 
