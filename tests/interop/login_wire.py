@@ -22,9 +22,14 @@ ANSWER_SECONDS: Final = 15.0
 PIECE_SECONDS: Final = 0.003
 """Between two pieces, so that they arrive one by one."""
 
-_addresses = (
-    f"127.{a}.{b}.{c}" for a, b, c in itertools.product(range(1, 9), range(256), range(1, 255))
-)
+_connections = itertools.count()
+"""Threads share it: a generator would refuse the second of two at once."""
+
+
+def _address() -> str:
+    """Return an address that no other connection comes from."""
+    number, last = divmod(next(_connections), 254)
+    return f"127.{1 + number // 256}.{number % 256}.{1 + last}"
 
 
 class LoginWire:
@@ -33,7 +38,7 @@ class LoginWire:
     def __init__(self, broker: SecuredBroker, protocol: str = SASL_PLAINTEXT) -> None:
         self._broker = broker
         target = (HOST, broker.ports[protocol])
-        source = (next(_addresses), 0)
+        source = (_address(), 0)
         self.socket = socket.create_connection(target, ANSWER_SECONDS, source_address=source)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = self.socket.makefile("rb")
