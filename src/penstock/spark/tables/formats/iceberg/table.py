@@ -403,7 +403,7 @@ class IcebergTable:
         ]
         removed = [task.file for group in groups for task in group]
         change = Change(self._table)
-        producer = change.update_snapshot().overwrite()
+        producer = replacement(change.update_snapshot())
         for file in removed:
             producer.delete_data_file(file)
         for file in data_files(added, metadata, self._table.schema(), self._directory()):

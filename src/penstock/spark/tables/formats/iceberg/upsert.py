@@ -13,7 +13,7 @@ It does not use `Table.upsert` of pyiceberg, which compares rows in memory and c
 snapshots.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,11 +138,23 @@ def replacement(update: UpdateSnapshot) -> _OverwriteFiles:
 
 
 class _Replacement(_OverwriteFiles):
-    """An overwrite that merges manifests; pyiceberg merges them only for appends.
+    """An overwrite that merges manifests, and that looks at manifests in several threads safely.
 
-    Without it a table with an upsert a minute would have two more manifests each time, including
-    those of removed files, and every scan would read them all.
+    pyiceberg merges them only for appends. Without it a table with an upsert a minute would have
+    two more manifests each time, including those of removed files, and every scan would read them
+    all.
     """
+
+    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
+        # pyiceberg finds removed files in a pool of threads, and its evaluator remembers the
+        # manifest that it looks at: two threads that share one skip manifests, and the commit is
+        # refused ("Missing required files to delete"). Each manifest gets its own evaluator.
+        build = super()._build_manifest_evaluator
+
+        def may_have_removed(manifest: ManifestFile) -> bool:
+            return build(spec_id)(manifest)
+
+        return may_have_removed
 
     def _existing_manifests(self) -> list[ManifestFile]:
         found = super()._existing_manifests()
