@@ -5,7 +5,8 @@ mounted or connected, whatever happened inside. Brokers run as users start them 
 from the source tree or from the environment that `PENSTOCK_BROKER_PYTHON` names. etcd is Debian's
 3.4, or the version that `PENSTOCK_ETCD_VERSION` names; it syncs, since its disks lose power too.
 
-It does NOT judge: it starts, stops and shows. `view` is what clients are told, and may be old.
+It does NOT judge: it starts, stops and shows. `view` returns the metadata of one broker, which may
+be old.
 """
 
 import contextlib

@@ -36,7 +36,7 @@ def partition_folders(data_dir: Path) -> Iterator[Path]:
 
 
 def compare_replicas(data_dirs: Mapping[int, Path], replicas: int) -> Comparison:
-    """Compare all partitions of all brokers; each one must have so many replicas."""
+    """Compare the replicas of all partitions; each must have the given number of replicas."""
     found: dict[str, dict[int, list[tuple[int, bytes]]]] = collections.defaultdict(dict)
     differences: list[str] = []
     for broker, data_dir in data_dirs.items():

@@ -115,7 +115,7 @@ class LedgerLoad:
     def wait_for_progress(
         self, seconds: float = PROGRESS_SECONDS_MAX, records: int = RECORDS_AFTER_A_FAULT
     ) -> float:
-        """Wait until every producer has so many more records acknowledged; return the seconds."""
+        """Wait for `records` further acknowledgements of each producer; return the seconds."""
         begun = time.monotonic()
         goals = {name: self.ledger.acknowledged_count(name) + records for name in self.producers}
         while waiting := [

@@ -108,7 +108,7 @@ def test_changes_go_on_when_etcd_loses_its_leader(tmp_path: Path) -> None:
             await asyncio.to_thread(leader.kill)
             ((*landed,),) = await writing
             stored = [one.isr for one in services[2].image.topics["t"].partitions]
-            # Each outcome is known: those that did not land were decided on a state that changed.
+            # Each outcome is known: a refused write was decided on a state that has changed.
             assert len(landed) == PARTITIONS
             for has_landed, isr in zip(landed, stored, strict=True):
                 assert not has_landed or 2 not in isr

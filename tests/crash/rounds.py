@@ -40,7 +40,7 @@ class Run:
         ]
 
     def wait_for_progress(self, records: int = RECORDS_AFTER_A_CRASH) -> None:
-        """Return when every producer had so many more records acknowledged."""
+        """Return when each producer has the given number of further acknowledgements."""
         deadline = time.monotonic() + PROGRESS_SECONDS_MAX
         goals = {name: self.ledger.acknowledged_count(name) + records for name in PRODUCERS}
         while goals:

@@ -94,7 +94,7 @@ def test_without_the_sync_of_aborted_transactions_a_cut_is_found(
 
 
 class Moment(NamedTuple):
-    """The log after so many changes, when nothing is under way."""
+    """The log after the given number of changes, when no write is under way."""
 
     changes: int
     start_offset: int

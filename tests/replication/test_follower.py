@@ -14,13 +14,10 @@ from penstock.replication.follower import (
     LogEnd,
     Pause,
     Phase,
-    Position,
     Restart,
     decide,
 )
 from penstock.storage.log.leader_epochs import EpochEnd
-
-HERE = Position(10, 1)
 
 
 def answer(
@@ -42,9 +39,9 @@ def answer(
 
 def test_an_answer_counts_only_for_the_request_under_way() -> None:
     follower = Follower()
-    first = follower.send(HERE)
+    first = follower.send()
     assert follower.is_awaited(first)
-    second = follower.send(HERE)
+    second = follower.send()
     assert not follower.is_awaited(first)
     assert follower.is_awaited(second)
 
@@ -52,7 +49,7 @@ def test_an_answer_counts_only_for_the_request_under_way() -> None:
 @pytest.mark.parametrize("event", ["append", "cut", "pause"])
 def test_each_change_of_the_log_drops_the_answer_under_way(event: str) -> None:
     follower = Follower()
-    sent = follower.send(HERE)
+    sent = follower.send()
     match event:
         case "append":
             follower.appended(is_synced=True)
@@ -70,10 +67,10 @@ def test_unsynced_records_are_not_reported() -> None:
     follower.appended(is_synced=False)
     assert follower.phase is Phase.SYNCING
     with pytest.raises(AssertionError):
-        follower.send(HERE)
+        follower.send()
     assert follower.synced()
     assert not follower.synced()
-    follower.send(HERE)
+    follower.send()
 
 
 def test_pauses_grow_and_end_with_records() -> None:

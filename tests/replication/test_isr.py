@@ -120,6 +120,22 @@ def test_while_a_member_may_have_left_it_counts_and_the_smaller_size_does() -> N
     assert replicas.committed_below(100) == 60
 
 
+def test_a_follower_that_has_left_joins_by_a_later_report() -> None:
+    """Guards `forget`: a broker whose disk failed has left, and its old report added it again."""
+    replicas = leading()
+    for follower, epoch in ((2, 12), (3, 13)):
+        replicas.report(follower, epoch, 100, 100, 1.0)
+    disowned = image()._replace(isr_epochs=(11, 12, 0), partition_epoch=101)
+    replicas.adopt(disowned, 2.0)
+    assert change(replicas) is None
+    replicas.adopt(image((1, 2), partition_epoch=102), 3.0)
+    assert change(replicas) is None
+    replicas.report(3, 13, 100, 100, 4.0)
+    joining = change(replicas)
+    assert joining is not None
+    assert joining.added == (3,)
+
+
 def test_a_newer_state_ends_the_change() -> None:
     replicas = leading(image((1, 2)))
     replicas.report(3, 13, 60, 100, 1.0)

@@ -7,16 +7,15 @@ offline. A leader that the client cannot connect to is not shown.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from penstock.broker.context import RequestContext
+from penstock.cluster.elections import NO_LEADER
 from penstock.cluster.image import BrokerImage, PartitionImage, TopicImage
 from penstock.core.errors import NotLeaderError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.replication.hosted_partition import HostedPartition
-
-NO_LEADER: Final = -1
 
 
 class PartitionHealth(NamedTuple):

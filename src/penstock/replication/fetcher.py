@@ -23,6 +23,7 @@ from penstock.core.errors import ClientError, PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.fetch import FetchResponse, PartitionData
+from penstock.replication.ended_tasks import end_tasks
 from penstock.replication.follower import (
     Action,
     Append,
@@ -32,7 +33,6 @@ from penstock.replication.follower import (
     LogEnd,
     Pause,
     Phase,
-    Position,
     Restart,
     decide,
 )
@@ -74,11 +74,6 @@ class Followed(NamedTuple):
     def key(self) -> PartitionKey:
         """The partition as requests name it."""
         return self.partition.topic_id, self.partition.name.partition
-
-    def position(self) -> Position:
-        """The end of the log."""
-        log = self.partition.log
-        return Position(log.end_offset, log.latest_epoch)
 
 
 class Round(NamedTuple):
@@ -157,6 +152,10 @@ class LeaderFetcher:
         self._followed[partition.name] = followed
         self._by_key[followed.key] = followed
         self._wake()
+        self.interrupt_soon()
+
+    def interrupt_soon(self) -> None:
+        """End a request under way, because it names other partitions than the next one."""
         if self._is_asking and self._interruption is None:
             self._interruption = self._loop.call_later(INTERRUPT_SECONDS, self._interrupt)
 
@@ -183,7 +182,7 @@ class LeaderFetcher:
         self._wakened.set()
 
     def _interrupt(self) -> None:
-        """Close the connection, because a request is parked and partitions are missing in it."""
+        """Close the connection: a request is parked that names other partitions than it must."""
         self._interruption = None
         if self._is_asking and self._connection is not None:
             connection, self._connection = self._connection, None
@@ -210,11 +209,7 @@ class LeaderFetcher:
             if self._interruption is not None:
                 self._interruption.cancel()
             await self._disconnect()
-            work = tuple(self._work)
-            for task in work:
-                task.cancel()
-            if work:
-                await asyncio.wait(work)
+            await end_tasks(self._work)
 
     async def _begin_again(self) -> None:
         """Wait, longer each time; the next request needs a new connection."""
@@ -263,9 +258,9 @@ class LeaderFetcher:
 
     @staticmethod
     def _position(followed: Followed) -> FetchPosition:
-        log, at = followed.partition.log, followed.position()
+        log = followed.partition.log
         epoch = followed.partition.state.leader_epoch
-        return FetchPosition(epoch, at.offset, at.last_epoch, log.log_start_offset)
+        return FetchPosition(epoch, log.end_offset, log.latest_epoch, log.log_start_offset)
 
     async def _ask(self, ready: Round) -> None:
         """Send one request and carry out its answer."""
@@ -275,9 +270,9 @@ class LeaderFetcher:
             # Meanwhile partitions were added, or have another role: they must not wait, or report.
             ready = self._look(self._loop.time())
         generations, waits = {}, True
-        for key, at in ready.positions.items():
+        for key in ready.positions:
             followed = self._by_key[key]
-            generations[key] = followed, followed.follower.send(Position(at.offset, at.last_epoch))
+            generations[key] = followed, followed.follower.send()
             waits = waits and followed.follower.has_caught_up
         wait_ms = min(self._wait_ms_max, ready.wait_ms(self._loop.time())) if waits else 0
         request = self._session.request(ready.positions, *self._identity(), wait_ms=wait_ms)

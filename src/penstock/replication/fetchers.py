@@ -5,9 +5,10 @@ A fetcher lives as long as it has partitions. It decides nothing about roles.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from penstock.core.types import TopicPartition
+from penstock.replication.ended_tasks import end_tasks
 from penstock.replication.fetcher import Identity, LeaderFetcher
 from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.log_cuts import LogCuts
@@ -51,8 +52,14 @@ class Fetchers:
         return len(self._leader_of)
 
     def add(self, partition: HostedPartition, *, is_recovering: bool) -> None:
-        """Begin to copy a partition from the leader of its role."""
+        """Begin to copy a partition from the leader of its role.
+
+        A replica on a failed disk is not copied: it would fetch at the end of its log, count as in
+        sync, and could be elected.
+        """
         self.remove(partition.name)
+        if partition.log.shared.failure is not None:
+            return
         leader_id = partition.state.leader_id
         if leader_id not in self._fetchers:
             self._fetchers[leader_id] = self._start(leader_id)
@@ -97,6 +104,14 @@ class Fetchers:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
+    def abandon(self, names: Iterable[TopicPartition]) -> None:
+        """Copy partitions of a failed disk no more; requests under way do not count for them."""
+        for name in names:
+            leader_id = self._leader_of.get(name)
+            self.remove(name)
+            if leader_id in self._fetchers:
+                self._fetchers[leader_id][0].interrupt_soon()
+
     def _synced(self, partition: HostedPartition) -> None:
         leader_id = self._leader_of.get(partition.name)
         if leader_id is not None:
@@ -114,8 +129,4 @@ class Fetchers:
     async def stop(self) -> None:
         """End all fetchers."""
         tasks = [task for _, task in self._fetchers.values()]
-        for task in tasks:
-            task.cancel()
-        tasks += self._ending
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_tasks((*tasks, *self._ending))

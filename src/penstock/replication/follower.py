@@ -80,14 +80,6 @@ class LogEnd(NamedTuple):
     high_watermark: int
 
 
-class Position(NamedTuple):
-    """The point from which a follower fetches."""
-
-    offset: int
-    last_epoch: int
-    """Leader epoch of its last batch, -1 for none."""
-
-
 class Follower:
     """One replica that copies its leader's log in one leader epoch."""
 
@@ -96,7 +88,6 @@ class Follower:
         "has_caught_up",
         "pause_seconds",
         "phase",
-        "sent",
         "wakes_at",
     )
 
@@ -104,19 +95,16 @@ class Follower:
         self.phase = Phase.FETCHING
         self.generation = 0
         """Counts everything that makes an answer under way worthless."""
-        self.sent: Position | None = None
-        """The position of the request that is under way."""
         self.pause_seconds = PAUSE_SECONDS_MIN
         self.wakes_at = 0.0
         """The end of the pause, while it waits."""
         self.has_caught_up = False
         """Whether it has had everything that the leader had at a fetch."""
 
-    def send(self, position: Position) -> int:
-        """A request with this position is sent; return the generation that its answer needs."""
+    def send(self) -> int:
+        """A request with the end of the log is sent; return the generation of its answer."""
         assert self.phase is Phase.FETCHING, "only synced offsets are reported"
         self.generation += 1
-        self.sent = position
         return self.generation
 
     def is_awaited(self, generation: int) -> bool:
@@ -161,12 +149,10 @@ class Follower:
     def end(self) -> None:
         """Copy no more: the answer of the request under way is dropped."""
         self.generation += 1
-        self.sent = None
 
     def _begin(self, phase: Phase) -> None:
         self.phase = phase
         self.generation += 1
-        self.sent = None
 
 
 def decide(

@@ -7,7 +7,8 @@ Guarantees:
   and of the new state (`isr_max`), because either may be in force.
 - While fewer than `min_isr` members are certain, nothing more is committed (`has_enough`).
 - A follower joins only when it has everything that was committed, and everything that was in the
-  log when this epoch began: it then has every record that an earlier leader acknowledged.
+  log when this epoch began: it then has every record that an earlier leader acknowledged. After it
+  has left, it joins by a later report: a broker whose disk failed has left, and reports nothing.
 - One change is under way at a time. A newer state of the partition ends it: the change compares the
   state that it was decided on, so it has landed before or never will.
 
@@ -64,6 +65,10 @@ class FollowerProgress:
             self.caught_up_seconds = max(self.caught_up_seconds, self.seen_seconds)
         self.offset, self.end_seen, self.seen_seconds = offset, end_offset, now
 
+    def forget(self) -> None:
+        """The follower has left the in-sync replicas: only a later report counts."""
+        self.offset = NOTHING
+
 
 class InSyncReplicas:
     """The in-sync replicas of one partition in one leader epoch, as its leader knows them."""
@@ -97,6 +102,10 @@ class InSyncReplicas:
         self._adopt(state, now)
 
     def _adopt(self, state: PartitionImage, now: float) -> None:
+        for broker_id, progress in self.followers.items():
+            entry = Replica(broker_id, progress.broker_epoch)
+            if entry in self.state.in_sync and entry not in state.in_sync:
+                progress.forget()
         self.state, self.change = state, None
         self.min_isr = min(state.min_isr, len(state.replicas))
         """A partition with two replicas cannot have three in sync, as in Kafka."""
@@ -158,10 +167,6 @@ class InSyncReplicas:
         if Replica(follower, broker.epoch) in self.state.in_sync:
             return False
         return progress.offset >= max(high_watermark, self.epoch_start)
-
-    def is_behind(self, end_offset: int) -> bool:
-        """Return whether a member of the ISR lacks records."""
-        return any(member is not None and member.offset < end_offset for member in self._members)
 
     def leaves_at(self, end_offset: int, lag_seconds: float) -> float | None:
         """Return when the first member of the ISR leaves it, if it does not catch up."""

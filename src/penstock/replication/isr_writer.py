@@ -20,6 +20,7 @@ from typing import Final
 from penstock.cluster.link.partition_writes import PartitionWrite
 from penstock.core.deadlines import DeadlineTable
 from penstock.core.types import TopicPartition
+from penstock.replication.ended_tasks import end_tasks
 from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.isr import IsrChange
 from penstock.replication.manager import ReplicaManager
@@ -65,10 +66,7 @@ class IsrWriter:
         self._is_stopped = True
         if self._alarm is not None:
             self._alarm.cancel()
-        for task in tuple(self._writes):
-            task.cancel()
-        if self._writes:
-            await asyncio.wait(self._writes)
+        await end_tasks(self._writes)
 
     # --- Events ---
 

@@ -12,16 +12,14 @@ It parks nothing, writes nothing and reads no clock.
 """
 
 from enum import Enum
-from typing import Final
 
+from penstock.cluster.elections import NO_LEADER
 from penstock.core.errors import FencedLeaderEpochError, NotLeaderError, UnknownLeaderEpochError
 from penstock.core.types import TopicPartition
 from penstock.replication.isr import InSyncReplicas
 
 NO_EPOCH = -1
 """Sent by clients that do not know the leader epoch."""
-
-NO_LEADER: Final = -1
 
 
 class Role(Enum):
@@ -73,11 +71,6 @@ class PartitionState:
         if self.is_leader:
             return Role.LEADER
         return Role.IDLE if self.leader_id == NO_LEADER else Role.FOLLOWER
-
-    @property
-    def has_enough_replicas(self) -> bool:
-        """Whether a record that is appended now can be acknowledged to `acks=all`."""
-        return self.in_sync is None or self.in_sync.has_enough
 
     def local_durable(self, offset: int) -> bool:
         """The local log is on disk up to `offset`. True if the high watermark moved."""

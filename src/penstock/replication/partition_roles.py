@@ -6,8 +6,8 @@ was lost, the same broker id does not lead until a controller has elected it aga
 
 from typing import NamedTuple
 
+from penstock.cluster.elections import NO_LEADER
 from penstock.cluster.image import PartitionImage
-from penstock.replication.partition import NO_LEADER
 
 
 class RoleInEpoch(NamedTuple):

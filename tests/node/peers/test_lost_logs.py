@@ -9,7 +9,8 @@ from penstock.cluster.image import MetadataImage, PartitionImage, Replica, Topic
 from penstock.cluster.link.partition_writes import PartitionWrite
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.core.types import TopicPartition
-from penstock.node.peers.lost_logs import disown
+from penstock.node.peers.lost_logs import disown, keep_disowned
+from tests.node.peers.three_brokers import until
 
 TOPIC_ID = UUID(int=1)
 LOST = TopicPartition("orders", 0)
@@ -23,6 +24,9 @@ class Metadata:
     def __init__(self, state: PartitionImage, changed: Sequence[PartitionImage]) -> None:
         self.state = state
         self._changed = list(changed)
+        self.subscribers: list[
+            Callable[[MetadataImage, MetadataImage, tuple[Change, ...]], None]
+        ] = []
 
     @property
     def image(self) -> MetadataImage:
@@ -34,7 +38,8 @@ class Metadata:
     def subscribe(
         self, subscriber: Callable[[MetadataImage, MetadataImage, tuple[Change, ...]], None]
     ) -> Callable[[], None]:
-        raise AssertionError("not used here")
+        self.subscribers.append(subscriber)
+        return self.subscribers.clear
 
     async def write_partitions(self, writes: Sequence[PartitionWrite]) -> list[bool]:
         if self._changed:
@@ -65,4 +70,32 @@ def test_a_partition_without_an_entry_of_the_broker_is_left_alone() -> None:
     state = PartitionImage((1, 2), 1, 3, (1,), 100, broker_epoch=11, isr_epochs=(11,), min_isr=2)
     metadata = Metadata(state, [])
     asyncio.run(disown(metadata, 2, [LOST, TopicPartition("gone", 4)], no_pause))
+    assert metadata.state == state
+
+
+def test_a_failed_disk_is_disowned_each_time_that_a_leader_adds_it() -> None:
+    joined = PartitionImage(
+        (1, 2), 1, 3, (1, 2), 100, broker_epoch=11, isr_epochs=(11, 12), min_isr=2
+    )
+
+    async def act() -> None:
+        metadata = Metadata(joined, [])
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(keep_disowned(metadata, 2, [LOST]))
+            for partition_epoch in (100, 200):
+                metadata.state = joined._replace(partition_epoch=partition_epoch)
+                for subscriber in metadata.subscribers:
+                    subscriber(metadata.image, metadata.image, ())
+                await until(lambda: metadata.state.isr_epochs == (11, 0))
+            task.cancel()
+        assert metadata.subscribers == []
+
+    asyncio.run(act())
+
+
+def test_the_only_replica_in_sync_keeps_its_entry() -> None:
+    """A failed disk may have everything after a restart, and no other one has."""
+    state = PartitionImage((1, 2), 2, 3, (2,), 100, broker_epoch=12, isr_epochs=(12,), min_isr=1)
+    metadata = Metadata(state, [])
+    asyncio.run(disown(metadata, 2, [LOST], no_pause, keeps_last=True))
     assert metadata.state == state

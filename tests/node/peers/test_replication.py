@@ -115,6 +115,22 @@ def test_with_too_few_replicas_nothing_is_acknowledged_to_all() -> None:
     run(act)
 
 
+def test_an_isolated_leader_acknowledges_only_to_all() -> None:
+    """Another broker may lead by then: `acks=1` would acknowledge records that are cut later."""
+
+    async def act(brokers: ThreeBrokers) -> None:
+        await brokers.create(TOPIC, 1)
+        replicas = brokers.served(brokers.leader(TOPIC, 0)).replicas
+        replicas.is_isolated = lambda: True
+        refused = await produce(brokers, b"alone", acks=1)
+        assert refused is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not await produce(brokers, b"confirmed by the followers")
+        replicas.is_isolated = lambda: False
+        assert not await produce(brokers, b"alone", acks=1)
+
+    run(act)
+
+
 def test_all_brokers_stop_and_start() -> None:
     async def act(brokers: ThreeBrokers) -> None:
         await brokers.create(TOPIC, 3)

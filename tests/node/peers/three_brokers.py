@@ -170,7 +170,7 @@ class ThreeBrokers:
 
 
 async def until(is_met: Callable[[], bool]) -> None:
-    """Wait for a condition that brokers bring about."""
+    """Let the event loop run until the condition holds."""
     async with asyncio.timeout(SECONDS_MAX):
         while not is_met():  # noqa: ASYNC110 (has a deadline)
             await asyncio.sleep(0.002)

@@ -15,7 +15,7 @@ from penstock.cluster.configs.group_configs import (
     group_rules,
     value_in_force,
 )
-from penstock.cluster.controller import NewTopic, known_brokers
+from penstock.cluster.controller import MIN_ISR, NewTopic, known_brokers
 from penstock.cluster.image import NO_SETTINGS, MetadataImage
 from penstock.coordinator.groups.settings import MINUTE_MS, GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
@@ -32,9 +32,8 @@ from penstock.protocol.stored.codec import decode_group_record, decode_transacti
 Shared = TypeVar("Shared", GroupSettings, TransactionSettings)
 
 REPLICAS_MAX: Final = 3
-"""Replicas of internal topics: Kafka's offsets.topic.replication.factor."""
-MIN_ISR: Final = "min.insync.replicas"
-"""With three replicas, two must have a record before it is acknowledged: one may be lost."""
+"""Replicas of internal topics: Kafka's offsets.topic.replication.factor. With three, two must have
+a record before it is acknowledged: one may be lost."""
 
 
 class NoEffects:

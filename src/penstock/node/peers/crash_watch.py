@@ -18,6 +18,7 @@ from penstock.cluster.image import MetadataImage
 from penstock.cluster.link.verdicts import VERDICT_SECONDS, declare_gone, judge_of
 from penstock.cluster.service import MetadataService
 from penstock.core.errors import ClientError, PenstockError
+from penstock.replication.ended_tasks import end_tasks
 
 logger = logging.getLogger(__name__)
 
@@ -78,11 +79,7 @@ class CrashWatch:
         """Watch no broker any more."""
         if self._unsubscribe is not None:
             self._unsubscribe()
-        tasks = [*self._watches.values(), *self._work]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_tasks((*self._watches.values(), *self._work))
 
     def _follow(
         self, before: MetadataImage, image: MetadataImage, _changes: tuple[Change, ...]

@@ -1,9 +1,10 @@
-"""`disown`: a broker notes in the metadata that it lost the logs of some partitions.
+"""`disown`, `keep_disowned`: a broker notes in the metadata that it lacks logs of partitions.
 
-Guarantees: when it returns, no state of these partitions has a valid entry of the broker, so it is
-not elected with an empty log. It begins when the broker has registered, and ends before the broker
-is announced as running. The controller writes the same states in that moment, because the broker
-has registered: a refused write is decided again on the newer state.
+Guarantees: when `disown` returns, no state of these partitions has a valid entry of the broker, so
+it is not elected with an empty log. For lost logs it begins when the broker has registered, and
+ends before the broker is announced as running. The controller writes the same states in that
+moment, because the broker has registered: a refused write is decided again on the newer state. For
+a disk that fails later, `keep_disowned` works until the broker stops.
 
 It finds no lost logs (`storage.log_manager` does) and copies nothing.
 """
@@ -22,7 +23,7 @@ from penstock.replication.ports import PartitionMetadata
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS: Final = 0.1
-"""Before a write that was refused is decided again."""
+"""Before a write that was refused is decided again, and between the looks at newer states."""
 
 
 async def disown(
@@ -42,6 +43,25 @@ async def disown(
         if not all(await metadata.write_partitions(writes)):
             logger.warning("%d lost logs are not noted in the metadata yet", len(writes))
             await sleep(PAUSE_SECONDS)
+
+
+async def keep_disowned(
+    metadata: PartitionMetadata, broker_id: int, names: Sequence[TopicPartition]
+) -> None:
+    """Disown the partitions of a failed disk, each time that a state has a valid entry again.
+
+    A leader may have a request of this broker from before the failure, and add it once more.
+    """
+    changed = asyncio.Event()
+    unsubscribe = metadata.subscribe(lambda _before, _image, _changes: changed.set())
+    try:
+        while True:
+            changed.clear()
+            await disown(metadata, broker_id, names, keeps_last=True)
+            await changed.wait()
+            await asyncio.sleep(PAUSE_SECONDS)
+    finally:
+        unsubscribe()
 
 
 def _writes(

@@ -13,6 +13,7 @@ from typing import Final
 
 from penstock.broker.connections.server import Listener, WrapConnection
 from penstock.broker.context import BrokerServices
+from penstock.cluster.controller import MIN_ISR
 from penstock.cluster.image import BrokerState, Endpoint
 from penstock.cluster.service import MetadataService
 from penstock.core.errors import PenstockError
@@ -20,12 +21,13 @@ from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
 from penstock.core.types import CLUSTER_LISTENER, TopicPartition
 from penstock.node.peers.crash_watch import CrashWatch
-from penstock.node.peers.lost_logs import disown
+from penstock.node.peers.lost_logs import disown, keep_disowned
 from penstock.node.peers.peer_calls import PeerCalls
 from penstock.node.peers.peer_connections import PeerConnections
 from penstock.node.peers.peer_listener import bind_peers, peer_security
 from penstock.node.peers.replication_metrics import register_replication
 from penstock.node.security.certificates_in_use import CertificatesInUse
+from penstock.replication.ended_tasks import end_tasks
 from penstock.replication.fetcher import Identity
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.hosted_partition import HostedPartition
@@ -38,7 +40,6 @@ from penstock.storage.service import StorageService
 
 logger = logging.getLogger(__name__)
 
-MIN_ISR: Final = "min.insync.replicas"
 CATCH_UP_SECONDS_MAX: Final = 30.0
 """A start waits for its followers this long; then the broker is elected for others."""
 DRAIN_SECONDS_MAX: Final = 2.0
@@ -150,21 +151,18 @@ class Replication:
         self._crash_watch.start()
         stack.push_async_callback(self._crash_watch.stop)
         for work in (self.roles.run(), self._become_running()):
-            stack.push_async_callback(_end, tasks.create_task(work))
+            stack.push_async_callback(end_tasks, (tasks.create_task(work),))
 
     def _logs_failed(self, names: list[TopicPartition]) -> None:
         """A disk failed: other brokers lead its partitions, and do not count on this one."""
-        work = disown(self._metadata, self._settings.node.id, names, keeps_last=True)
+        self.fetchers.abandon(names)
+        work = keep_disowned(self._metadata, self._settings.node.id, names)
         task = asyncio.get_running_loop().create_task(work, name="disown")
         self._disowning.add(task)
         task.add_done_callback(self._disowning.discard)
 
     async def _stop_disowning(self) -> None:
-        tasks = tuple(self._disowning)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await end_tasks(self._disowning)
 
     async def _become_running(self) -> None:
         await self.roles.caught_up(CATCH_UP_SECONDS_MAX)
@@ -197,8 +195,3 @@ class Replication:
             logger.warning("other brokers take over only after this one is gone: %s", error)
             return
         await self.roles.drained(DRAIN_SECONDS_MAX)
-
-
-async def _end(work: asyncio.Task[None]) -> None:
-    work.cancel()
-    await asyncio.wait([work])
