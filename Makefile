@@ -128,6 +128,10 @@ spark: install release ## format("penstock") and Spark's own connector: PySpark 
 	$(call spark_run,4.2.0,3.11) -m spark tests/spark
 	$(call spark_run,4.3.0,3.12) -m "spark and every_spark" tests/spark
 
+.PHONY: spark-failover
+spark-failover: install release ## Spark's sink and tables while leaders of three brokers are killed
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -s -m spark -p no:randomly --timeout 3600 tests/spark/failover
+
 .PHONY: spark-sample
 spark-sample: install release ## the part of `make spark` that every version runs, on PySpark 4.2
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -p no:randomly --timeout 600 --durations 5 \

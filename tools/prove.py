@@ -172,7 +172,7 @@ PROOFS = (
     Proof(
         "simulate",
         "Whole clusters from 20,000 seeds, under faults: the production brokers in one process",
-        ("python", "-m", "tests.cluster_sim.run", "1", "20000"),
+        ("python", "-m", "tests.cluster_sim.run", "1", "20000", "--processes", "2"),
         (lines_like(r"^simulated clusters: "),),
     ),
     Proof(
@@ -194,6 +194,12 @@ PROOFS = (
         pytest_of("tests/chaos_cluster/test_faults.py", marker="cluster_chaos"),
         (lines_like(r"^run \d+", r"history .*: valid"),),
         {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
+        "cluster-model",
+        "The metadata of 100,000 partitions on 100 brokers, as a model",
+        pytest_of("tests/scale/test_cluster_model.py", marker="scale"),
+        (lines_like(r"^cluster of "),),
     ),
     Proof(
         "faults",
@@ -335,6 +341,19 @@ PROOFS = (
         pytest_of("tests/scale/test_groups.py", marker="scale"),
         (lines_like(r"LargeGroup\(|ManyGroups\(|OffsetLoad\("),),
         {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
+        "spark-failover",
+        "Spark's exactly-once sink and tables while leaders of three brokers are killed, 20 rounds",
+        pytest_of("tests/spark/failover", marker="spark"),
+        (lines_like(r"leaders killed under"),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
+        "bounces",
+        "Apache Kafka's verifiable clients and message copier under rolling restarts, three passes",
+        ("python", "-m", "compat.bounces.run", "--passes", "3"),
+        (lines_like(r"hard passes"),),
     ),
 )
 

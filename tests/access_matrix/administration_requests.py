@@ -24,6 +24,7 @@ from penstock.protocol.messages import (
     describe_user_scram_credentials,
     incremental_alter_configs,
     list_config_resources,
+    unregister_broker,
     update_features,
 )
 from penstock.security.acls.values import (
@@ -197,6 +198,11 @@ def update_no_features(world: World) -> Message:
     return update_features.UpdateFeaturesRequest(
         timeout_ms=10_000, feature_updates=(), validate_only=True
     )
+
+
+@CASES.add(ApiKey.UNREGISTER_BROKER, 0)
+def unregister_a_broker_that_is_not_there(world: World) -> Message:
+    return unregister_broker.UnregisterBrokerRequest(broker_id=99)
 
 
 def creation(rule: AclBinding) -> create_acls.AclCreation:

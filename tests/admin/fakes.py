@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterable, Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import httpx
 from penstock.admin.app import make_app
 from penstock.admin.desk import Desk
 from penstock.admin.health import DirectoryFacts, Facts
-from penstock.admin.ports import Caller, Credentials, Identity
+from penstock.admin.ports import Caller, Credentials, Identity, WorkerFacts
 from penstock.client.cluster import Cluster
 from penstock.core.limit_use import LimitUse
 from penstock.core.metrics import Registry
@@ -35,9 +35,13 @@ class FakeView:
     current: Facts = HEALTHY
     metrics: Registry = field(default_factory=Registry)
     identity: Identity = IDENTITY
+    known_workers: Sequence[WorkerFacts] = ()
 
     def facts(self) -> Facts:
         return self.current
+
+    def workers(self) -> Sequence[WorkerFacts]:
+        return self.known_workers
 
     def uptime_seconds(self) -> float:
         return 12.5

@@ -60,6 +60,7 @@ def test_status() -> None:
                 "refused": 0,
             }
         ],
+        "workers": [],
     }
 
 

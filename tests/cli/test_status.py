@@ -85,6 +85,55 @@ def test_a_healthy_broker(penstock: Penstock) -> None:
     ]
 
 
+def worker(number: int, condition: str, url: str | None, restarts: int = 0) -> dict[str, Any]:
+    return {
+        "worker": number,
+        "node_id": number,
+        "condition": condition,
+        "pid": 1_234_567 if condition == "running" else None,
+        "restarts": restarts,
+        "address": "127.0.0.1:9093",
+        "admin": url,
+    }
+
+
+def test_all_workers_are_asked_and_the_worst_health_counts(penstock: Penstock) -> None:
+    degraded = {**STATUS, "node_id": 2, "health": "Degraded", "reasons": [REASON], "workers": []}
+    with admin_port(json.dumps(degraded)) as second:
+        port = second.rpartition(":")[2].rstrip("/")
+        # A worker tells the address that it listens on, which others may not reach.
+        workers = [worker(1, "running", None), worker(2, "running", f"http://0.0.0.0:{port}", 3)]
+        with admin_port(json.dumps({**STATUS, "workers": workers})) as first:
+            shown = penstock("status", "--admin", first)
+            ready = penstock("status", "--admin", first, "--ready")
+            document = json.loads(penstock("status", "--admin", first, "--json").output)
+    assert shown.code == 5
+    assert ready.code == 0
+    lines = shown.output.splitlines()
+    assert lines[-3:] == [
+        "worker  health    is       restarts  pid",
+        "1       Healthy   running  0         1234567",
+        "2       Degraded  running  3         1234567",
+    ]
+    assert max(map(len, lines)) <= COLUMNS_MAX
+    assert [one["health"] for one in document["workers"]] == ["Healthy", "Degraded"]
+
+
+@pytest.mark.parametrize("condition", ["running", "restarting"])
+def test_a_worker_that_does_not_answer_is_critical(penstock: Penstock, condition: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    workers = [
+        worker(1, "running", None),
+        worker(2, condition, f"http://127.0.0.1:{port}", 1),
+    ]
+    with admin_port(json.dumps({**STATUS, "workers": workers})) as url:
+        shown = penstock("status", "--admin", url)
+        ready = penstock("status", "--admin", url, "--ready")
+    assert (shown.code, ready.code) == (6, 6)
+    assert re.search(rf"^2 +Critical +{condition} ", shown.output, re.MULTILINE)
+
+
 def test_a_real_status_fits_half_of_a_screen(
     penstock: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

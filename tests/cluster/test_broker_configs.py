@@ -3,6 +3,8 @@
 from penstock.cluster.configs.broker_configs import (
     _ROWS,
     DYNAMIC_CONFIGS,
+    LEADER_RATE,
+    OPERATION_CONFIGS,
     describe_broker,
     describe_shared,
     static_layer,
@@ -117,7 +119,14 @@ def test_only_what_was_changed_for_all_brokers_is_theirs() -> None:
 def test_only_what_can_be_changed_is_not_read_only() -> None:
     entries = describe_broker(BrokerLayers())
     changeable = {entry.config.name for entry in entries if not entry.is_read_only}
-    assert changeable == DYNAMIC_CONFIGS.keys()
+    assert changeable == DYNAMIC_CONFIGS.keys() - OPERATION_CONFIGS.keys()
+
+
+def test_settings_for_operation_are_shown_while_they_are_set() -> None:
+    found = by_name(describe_broker(BrokerLayers(own={LEADER_RATE: "1000"})))
+    assert found.keys() & OPERATION_CONFIGS.keys() == {LEADER_RATE}
+    assert (found[LEADER_RATE].value, found[LEADER_RATE].is_read_only) == ("1000", False)
+    assert found[LEADER_RATE].source is ConfigSource.DYNAMIC_BROKER
 
 
 def test_every_value_has_its_type_and_its_meaning() -> None:

@@ -147,7 +147,9 @@ def test_other_values_read_back() -> None:
     assert values.read_broker(values.write_broker(draining), 3, 12, 14) == draining
     assert values.read_node(values.write_node("directory"), 5) == NodeImage("directory", 5)
     older = b'{"v":1,"host":"host","port":9092,"rack":"rack","directory_id":"directory"}'
-    assert values.read_broker(older, 3, 12) == replace(broker, endpoints=endpoints[:1])
+    assert values.read_broker(older, 3, 12) == replace(broker, endpoints=endpoints[:1], features=())
+    levels = {"penstock.cluster": 2, "other": 1}
+    assert values.read_features(values.write_features(levels)) == levels
     for is_adopted in (False, True):
         topic = values.TopicValue(ID, 4, is_adopted)
         assert values.read_topic(values.write_topic(topic)) == topic
@@ -180,9 +182,12 @@ def test_newer_values_are_refused() -> None:
         values.read_broker(b'{"v":3}', 1, 1)
     with pytest.raises(StoreError, match="unknown state"):
         values.read_broker(b'{"v":2,"state":"sleeping"}', 1, 1)
-    values.check_features(b'{"v":1,"levels":{"penstock.cluster":1}}')
-    with pytest.raises(StoreError, match=r"penstock.cluster at level 2.*newer Penstock"):
-        values.check_features(b'{"v":1,"levels":{"penstock.cluster":2}}')
+    with pytest.raises(StoreError, match="version 2"):
+        values.read_features(b'{"v":2,"levels":{}}')
+    with pytest.raises(StoreError, match="table of levels"):
+        values.read_features(b'{"v":1}')
+    with pytest.raises(StoreError, match="number 'f'"):
+        values.read_features(b'{"v":1,"levels":{"f":"x"}}')
     with pytest.raises(StoreError, match="layout 9"):
         values.check_format(b'{"v":1,"format":9}')
 
@@ -199,7 +204,7 @@ def test_newer_values_are_refused() -> None:
         (KEYS.controller(), ParsedKey(KeyKind.CONTROLLER)),
         (KEYS.creating(ID), ParsedKey(KeyKind.CREATING, str(ID))),
         (KEYS.name("a_b"), ParsedKey(KeyKind.NAME, "a_b")),
-        (KEYS.features(), ParsedKey(KeyKind.UNKNOWN)),
+        (KEYS.features(), ParsedKey(KeyKind.FEATURES)),
         (KEYS.producer_ids(), ParsedKey(KeyKind.PRODUCER_IDS)),
         (KEYS.cluster_id(), ParsedKey(KeyKind.CLUSTER_ID)),
         (KEYS.format(), ParsedKey(KeyKind.FORMAT)),

@@ -9,10 +9,12 @@ import pytest
 
 from penstock.cluster import elections
 from penstock.cluster.changes import Change, PartitionsChanged, TopicPublished, TopicRemoved
+from penstock.cluster.configs.drain_setting import DRAIN
 from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import (
     NO_SETTINGS,
+    BrokerSettingsImage,
     BrokerState,
     MetadataImage,
     PartitionImage,
@@ -303,6 +305,26 @@ def test_a_controller_without_its_key_changes_nothing() -> None:
     run_cluster(body)
 
 
+def test_a_replica_that_joins_a_drained_leader() -> None:
+    """Its leader could not move before."""
+
+    async def body(cluster: Cluster) -> None:
+        services = await cluster.three()
+        topic = await create(services[0], replicas=(2, 3))
+        image = services[0].image
+        joined = (PartitionsChanged(topic.id, {0: topic.partitions[0]}),)
+        assert not concerns(image, joined)
+        drained = {
+            str(one): BrokerSettingsImage({DRAIN: "true"}, 1)
+            for one in (1, topic.partitions[0].leader)
+        }
+        assert concerns(replace(image, broker_settings=drained), joined)
+        other = {"1": drained["1"]}
+        assert not concerns(replace(image, broker_settings=other), joined)
+
+    run_cluster(body)
+
+
 def test_a_published_topic_may_need_an_election() -> None:
     """Its partitions were written before, by a broker that has gone since."""
 
@@ -444,7 +466,7 @@ def test_a_first_replica_leads_again_after_a_minute_in_sync() -> None:
         clock = Clock()
         link = services[0]._link
         role = ControllerRole(link)
-        run = Elections(link, lambda _: NO_SETTINGS, clock, rebalance_seconds=300.0)
+        run = Elections(link, lambda _: NO_SETTINGS, clock, ClusterRules())
         await run.carry_out(role._guards)
         assert states(services[0])[0].leader == 2
         assert run.next_seconds == STABLE_SECONDS
@@ -478,10 +500,35 @@ def test_time_in_sync_begins_anew_after_a_loss() -> None:
     run_cluster(body)
 
 
+def test_a_later_examination_looks_at_moved_leaders_only() -> None:
+    """With 100,000 partitions, an idle controller must not look at all of them again and again."""
+
+    async def body(cluster: Cluster) -> None:
+        services = await led_by_second(cluster)
+        image = services[0].image
+        topic = image.topics["t"]
+        moved = topic.partitions[0]
+        first = moved._replace(leader=moved.replicas[0])
+        preferred = PreferredLeaders()
+        preferred.examine(image, 0.0)
+        # The image still has the moved leader, but no change has named it: nothing is looked at.
+        preferred.follow(image, (PartitionsChanged(topic.id, {0: first}),))
+        assert not preferred.examine(image, STABLE_SECONDS)
+        preferred.follow(image, (PartitionsChanged(topic.id, {0: moved}),))
+        assert not preferred.examine(image, STABLE_SECONDS)
+        assert preferred.examine(image, 2 * STABLE_SECONDS) == {(topic.id, 0)}
+        # A topic that is gone is forgotten.
+        gone = MetadataImage()
+        assert not preferred.examine(gone, 3 * STABLE_SECONDS)
+        assert not preferred.examine(image, 4 * STABLE_SECONDS)
+
+    run_cluster(body)
+
+
 def test_rebalancing_can_be_off() -> None:
     async def body(cluster: Cluster) -> None:
         services = await led_by_second(cluster)
-        run = Elections(services[0]._link, lambda _: NO_SETTINGS, Clock(), rebalance_seconds=None)
+        run = Elections(services[0]._link, lambda _: NO_SETTINGS, Clock(), CLUSTER)
         assert run.next_seconds is None
         await run.carry_out(ControllerRole(services[0]._link)._guards)
         assert states(services[0])[0].leader == 2

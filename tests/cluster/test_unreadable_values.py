@@ -51,6 +51,7 @@ async def prepared(cluster: Cluster) -> MetadataService:
             Put(keys.broker_settings("1"), values.write_settings({"a": "b"})),
             Put(keys.scram("SCRAM-SHA-256", "u"), values.write_scram(credential, 1)),
             Put(keys.producer_ids(), values.write_next_producer_id(5_000)),
+            Put(keys.features(), values.write_features({"penstock.cluster": 1})),
         ),
     )
     await cluster.settle()
@@ -69,6 +70,7 @@ KINDS: dict[str, Callable[[Cluster, TopicImage], str]] = {
     "controller": lambda cluster, topic: cluster.keys.controller(),
     "format": lambda cluster, topic: cluster.keys.format(),
     "cluster id": lambda cluster, topic: cluster.keys.cluster_id(),
+    "features": lambda cluster, topic: cluster.keys.features(),
 }
 
 
@@ -103,6 +105,7 @@ def test_a_newer_value_keeps_the_last_image_of_its_key(kind: str, is_loaded: boo
             before.cluster_id,
         )
         assert after.next_producer_id == before.next_producer_id
+        assert after.features == before.features
         # The broker goes on: other changes arrive, and it writes.
         (made,) = await cluster.services[2].create_topics([NewTopic(name="u")])
         assert isinstance(made, TopicImage)

@@ -6,11 +6,17 @@ lets time pass, with shorter sessions.
 
 import asyncio
 import math
-from contextlib import ExitStack
+import socket
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 from penstock.cluster.stores.port import DeletePrefix, MetadataStore
+from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
+from penstock.node.workers.channel_store import ChannelStore
+from penstock.node.workers.store_server import StoreServer
+from penstock.node.workers.worker_channel import Channel
 from tests.oracle.etcd_server import EtcdCluster
 
 
@@ -74,3 +80,20 @@ async def opened_etcd(cluster: EtcdCluster) -> MetadataStore:
     store = await EtcdMetadataStore.open(options)
     await store.transact((), (DeletePrefix(""),))
     return store
+
+
+@asynccontextmanager
+async def store_over_a_channel(clock: HandClock) -> AsyncIterator[MetadataStore]:
+    """A store as a worker has it: its supervisor's, over a pair of sockets."""
+    store = await SqliteMetadataStore.open(None, clock=clock)
+    ours, workers = socket.socketpair()
+    server = StoreServer(store, await Channel.open(ours), lambda _: None)
+    served = ChannelStore(await Channel.open(workers))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.run())
+        tasks.create_task(served.run())
+        try:
+            yield served
+        finally:
+            await served.close()
+    await store.close()

@@ -1,7 +1,8 @@
-"""The contract of `MetadataStore`, held by every implementation: SQLite, etcd and the fake.
+"""The contract of `MetadataStore`, held by every implementation.
 
-Revisions are counted from the store's revision when a test begins: an etcd serves all tests, one
-after the other. Time is moved by hand where the store reads a clock, and passes where it does not.
+These are SQLite, etcd, the store of a supervisor's workers, and the fake. Revisions are counted
+from the store's revision when a test begins: an etcd serves all tests, one after the other. Time is
+moved by hand where the store reads a clock, and passes where it does not.
 """
 
 import asyncio
@@ -26,7 +27,13 @@ from penstock.cluster.stores.port import (
 from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.core.errors import StoreError
 from penstock.testing.memory_store import MemoryMetadataStore
-from tests.contracts.store_kinds import EtcdServers, HandClock, RealClock, opened_etcd
+from tests.contracts.store_kinds import (
+    EtcdServers,
+    HandClock,
+    RealClock,
+    opened_etcd,
+    store_over_a_channel,
+)
 from tests.oracle.etcd_server import VERSIONS
 
 Body = Callable[[MetadataStore, HandClock], Awaitable[None]]
@@ -44,6 +51,7 @@ KINDS = [
     "memory",
     "sqlite",
     "sqlite-in-memory",
+    "of-a-supervisor",
     *(pytest.param(f"etcd-{version}", marks=pytest.mark.etcd) for version in VERSIONS),
 ]
 
@@ -60,6 +68,10 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, etcd_servers: EtcdServer
             store = MemoryMetadataStore(clock=clock)
         elif kind.startswith("etcd-"):
             store = await opened_etcd(etcd_servers.cluster(kind.removeprefix("etcd-")))
+        elif kind == "of-a-supervisor":
+            async with store_over_a_channel(clock) as store:
+                yield store
+            return
         else:
             path = str(tmp_path / "metadata.db") if kind == "sqlite" else None
             store = await SqliteMetadataStore.open(path, clock=clock)
@@ -386,5 +398,37 @@ def test_keys_of_any_text(run: Run) -> None:
         found = (await store.read_prefix("/")).values
         assert [pair.key for pair in found] == sorted(names)
         assert await value_of(store, "/日本") == "/日本".encode()
+
+    run(body)
+
+
+def test_a_compare_of_all_keys_with_a_prefix(run: Run) -> None:
+    """It holds while no such key was created after the revision; later writes do not matter."""
+
+    async def body(store: MetadataStore, clock: HandClock) -> None:
+        base = await first_revision(store)
+
+        async def holds(revision: int) -> bool:
+            compare = Compare.none_created_since("/p/", revision)
+            return (await store.transact((compare,), (Put("/x", b""),))).succeeded
+
+        assert await holds(0)
+        await put(store, "/p")
+        await put(store, "/p0")
+        assert await holds(0)
+        first = await put(store, "/p/1")
+        assert not await holds(base)
+        assert not await holds(first - 1)
+        assert await holds(first)
+        await put(store, "/p/1", b"again")
+        assert await holds(first)
+        second = await put(store, "/p/2")
+        assert not await holds(first)
+        assert await holds(second)
+        await store.transact((), (Delete("/p/2"),))
+        assert await holds(first)
+        third = await put(store, "/p/2")
+        assert not await holds(second)
+        assert await holds(third)
 
     run(body)

@@ -227,6 +227,7 @@ class MemoryJournal:
     append_error: PenstockError | None = None
     read_error: PenstockError | None = None
     waits: list[tuple[int, Callable[[PenstockError | None], None]]] = field(default_factory=list)
+    late: list[Callable[[PenstockError], None]] = field(default_factory=list)
     start_offset: int = 0
     skipped: list[tuple[int, Exception]] = field(default_factory=list)
 
@@ -252,6 +253,15 @@ class MemoryJournal:
         self, end_offset: int, on_done: Callable[[PenstockError | None], None]
     ) -> None:
         self.waits.append((end_offset, on_done))
+
+    def when_late(self, end_offset: int, on_late: Callable[[PenstockError], None]) -> None:
+        self.late.append(on_late)
+
+    def be_late(self, error: PenstockError) -> None:
+        """The replies that wait have waited long enough."""
+        late, self.late = self.late, []
+        for on_late in late:
+            on_late(error)
 
     async def read(self, offset: int) -> tuple[Sequence[LoadedBatch], int]:
         await Pause()

@@ -13,7 +13,7 @@ from functools import partial
 
 from tests.crash.loop_disk import LoopDisk
 from tests.histories.plan import Plan
-from tests.histories.recorder import Recorder, WorkerProcess, highest_offsets
+from tests.histories.recorder import Recorder, SupervisedWorker, highest_offsets
 from tests.histories.upheaval import Upheaval
 from tests.oracle.running_broker import RunningBroker
 
@@ -34,7 +34,7 @@ class Nemesis:
         self._recorder = recorder
         self._disk = disk
         self._dice = random.Random(f"{plan.seed}/nemesis")
-        self._asleep: list[tuple[float, WorkerProcess]] = []
+        self._asleep: list[tuple[float, SupervisedWorker]] = []
         """Stopped clients, with the moment they wake up."""
         self.made: list[str] = []
         faults: dict[str, Callable[[], None]] = {
@@ -131,7 +131,7 @@ class Nemesis:
 
     # --- Clients ---
 
-    def _someone(self) -> WorkerProcess:
+    def _someone(self) -> SupervisedWorker:
         return self._dice.choice(list(self._recorder.live.values()))
 
     def kill_client(self) -> None:

@@ -35,7 +35,7 @@ FIRST_READER_SLOT = 100
 """Readers of the final phase are not among the plan's workers."""
 
 
-class WorkerProcess:
+class SupervisedWorker:
     """One worker; its lines are read by a thread."""
 
     def __init__(
@@ -142,20 +142,20 @@ class Recorder:
     def __init__(self, plan: Plan, bootstrap: str) -> None:
         self.plan = plan
         self._bootstrap = bootstrap
-        self._started: list[WorkerProcess] = []
+        self._started: list[SupervisedWorker] = []
         self.entries_of_others: list[Op] = []
         """What operators did."""
-        self.live: dict[int, WorkerProcess] = {}
+        self.live: dict[int, SupervisedWorker] = {}
 
-    def start(self, slot: int) -> WorkerProcess:
+    def start(self, slot: int) -> SupervisedWorker:
         """A worker in this slot; one that is there already becomes its zombie."""
         worker = self._start(self.plan.libraries[slot], slot, "")
         self.live[slot] = worker
         return worker
 
-    def _start(self, library: Library, slot: int, targets: str) -> WorkerProcess:
+    def _start(self, library: Library, slot: int, targets: str) -> SupervisedWorker:
         number = len(self._started) + 1
-        worker = WorkerProcess(self.plan, self._bootstrap, library, slot, number, targets)
+        worker = SupervisedWorker(self.plan, self._bootstrap, library, slot, number, targets)
         self._started.append(worker)
         return worker
 

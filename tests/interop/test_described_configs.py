@@ -25,7 +25,7 @@ Configs = Mapping[str, DescribeConfigsResourceResult]
 MISSING_SETTINGS = {
     r"add\.partitions\.to\.txn\.|controlled\.|controller\.(?!quota)|early\.start\.|initial\.broker\."
     r"|inter\.broker\.|leader\.imbalance\.|auto\.leader\.|metadata\.|num\.replica\."
-    r"|process\.roles|replica\.|replication\.quota\.|request\.timeout|security\.inter\."
+    r"|process\.roles|replica\.(?!selector)|replication\.quota\.|request\.timeout|security\.inter\."
     r"|alter\.log\.dirs\.|socket\.connection\.setup\.": "there is one broker",
     r"sasl\.|ssl\.|authorizer\.|principal\.|connections\.max\.reauth|security\.prov"
     r"|listener\.security\.": "settings of each listener, and of security, by other names",

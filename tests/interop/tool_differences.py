@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 NOT_SERVED: Final = (
     "(?:Create|Renew|Expire|Describe)DelegationToken",
     "AlterReplicaLogDirs",
-    "UnregisterBroker|AddRaftVoter|RemoveRaftVoter",
+    "AddRaftVoter|RemoveRaftVoter",
     "ShareGroup(?:Heartbeat|Describe)|ShareFetch|ShareAcknowledge",
     "(?:Initialize|Read|Write|Delete)ShareGroupState|ReadShareGroupStateSummary",
     "(?:Describe|Alter|Delete)ShareGroupOffsets",
@@ -64,12 +64,6 @@ DIFFERENCES: Final = (
         "APIs that are not served are not offered",
         tuple(rf"(?:{names})\(\d+\): \d.* \[usable: \d+\],?" for names in NOT_SERVED),
         tuple(rf"(?:{names})\(\d+\): UNSUPPORTED,?" for names in NOT_SERVED),
-    ),
-    Difference(
-        "kafka-cluster unregister --id 99",
-        "there is one broker, and it cannot be taken out",
-        ("exit 1", r"err: .*BrokerIdNotRegisteredException: Broker ID 99 is not .*"),
-        ("exit 0", "The target cluster does not support the broker unregistration API."),
     ),
     Difference(
         "kafka-features describe",

@@ -1,12 +1,17 @@
 """Logs that were there before the metadata: also compacted ones are served, now and later."""
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from penstock.cluster.image import MetadataImage
 from penstock.core.clock import SystemClock
+from penstock.core.errors import LogDirectoryOfflineError
 from penstock.node.log_loading import load_logs
 from penstock.storage.log.log_settings import LogSettings
 from penstock.storage.log_manager import LogManager
@@ -114,3 +119,22 @@ def test_a_start_that_is_given_up_ends_after_the_log_at_hand() -> None:
         return logs.loaded
 
     assert asyncio.run(main()) == ["first"]
+
+
+class BrokenLogs(LogManager):
+    """Logs on a disk that cannot be read."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(MemoryDisk(), ["/data"], SystemClock())
+        self._code = code
+
+    def start(self, settings_for: Callable[[str], LogSettings] | None = None) -> None:
+        raise OSError(self._code, os.strerror(self._code), "/data/orders-0/log")
+
+
+def test_a_disk_that_cannot_be_read_at_the_start_is_named_with_a_remedy() -> None:
+    with pytest.raises(LogDirectoryOfflineError, match="/data/orders-0/log") as raised:
+        asyncio.run(load_logs(BrokenLogs(errno.EIO), MetadataImage(), {}))
+    assert "empty data directory on a new disk" in raised.value.hint
+    with pytest.raises(OSError, match="No space"):
+        asyncio.run(load_logs(BrokenLogs(errno.ENOSPC), MetadataImage(), {}))

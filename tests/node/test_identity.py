@@ -90,8 +90,9 @@ def test_the_directory_of_a_cluster_does_not_start_alone(disk: MemoryDisk) -> No
 def test_a_broker_that_ran_alone_does_not_join_a_cluster(disk: MemoryDisk) -> None:
     check_joining(disk, PATH, "metadata.sqlite3")
     disk.create_file(f"{PATH}/metadata.sqlite3").close()
-    with pytest.raises(ConfigError, match=r"metadata\.sqlite3.*import of its topics"):
+    with pytest.raises(ConfigError, match=r"ran alone \(metadata\.sqlite3\)") as error:
         check_joining(disk, PATH, "metadata.sqlite3")
+    assert f"penstock cluster import --data-dir {PATH}" in error.value.hint
 
 
 def test_another_etcd_is_refused(disk: MemoryDisk) -> None:

@@ -31,7 +31,8 @@ def test_every_setting_is_on_the_page() -> None:
         if config.honoured:
             text = used.split(f"\n## {name}\n")[1].split("\n## ")[0]
             assert config.documentation in text
-            assert f"- default: `{config.default}`" in text
+            default = f"`{config.default}`" if config.default else "empty"
+            assert f"- default: {default}\n" in text
     assert all(f"\n### {name}\n" in groups for name in GROUP_CONFIGS)
     assert "- broker setting: [`topic_defaults.retention_ms`]" in used
     assert "at least -1" in used.split("\n## retention.ms\n")[1].split("\n## ")[0]

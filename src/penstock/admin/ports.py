@@ -29,6 +29,18 @@ class Identity:
     started_at_ms: int
 
 
+class WorkerFacts(NamedTuple):
+    """One worker of the broker's supervisor."""
+
+    worker: int
+    node_id: int
+    condition: str
+    pid: int | None
+    restarts: int
+    address: str | None
+    admin: str | None
+
+
 class BrokerView(Protocol):
     """The state of the broker, without IO: every probe reads it on the event loop."""
 
@@ -44,6 +56,10 @@ class BrokerView(Protocol):
 
     def facts(self) -> Facts:
         """Return the present state of the broker."""
+        ...
+
+    def workers(self) -> Sequence[WorkerFacts]:
+        """Return all workers of the broker's supervisor; none for a broker without one."""
         ...
 
     def uptime_seconds(self) -> float:

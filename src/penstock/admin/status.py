@@ -58,6 +58,20 @@ class Readiness(Answer):
         return Readiness(ready=self.ready, health=None, reasons=None)
 
 
+class WorkerAnswer(Answer):
+    """One worker of `penstock serve --workers`."""
+
+    worker: int
+    node_id: int
+    condition: Annotated[str, Field(examples=["running"])]
+    pid: Annotated[int | None, Field(description="Null while no process runs.")]
+    restarts: Annotated[int, Field(description="Since the start of the supervisor.")]
+    address: Annotated[
+        str | None, Field(description="The advertised address; null until it answers.")
+    ]
+    admin: Annotated[str | None, Field(description="The URL of its admin port.")]
+
+
 class Status(Answer):
     """The health and the identity of a broker."""
 
@@ -71,6 +85,10 @@ class Status(Answer):
     started_at_ms: int
     uptime_seconds: float
     limits: list[LimitAnswer]
+    workers: Annotated[
+        list[WorkerAnswer],
+        Field(description="All workers of `penstock serve --workers`; else empty."),
+    ]
 
 
 def readiness(facts: Facts) -> Readiness:
@@ -94,6 +112,7 @@ def status(view: BrokerView) -> Status:
         started_at_ms=identity.started_at_ms,
         uptime_seconds=round(view.uptime_seconds(), 3),
         limits=[_limit(one) for one in facts.limits],
+        workers=[WorkerAnswer.model_validate(one._asdict()) for one in view.workers()],
     )
 
 

@@ -134,6 +134,7 @@ _CLUSTER: Final[Mapping[int, frozenset[Need]]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _needs(_cluster(_ALTER)),
     ApiKey.ELECT_LEADERS: _needs(_cluster(_ALTER)),
     ApiKey.UPDATE_FEATURES: _needs(_cluster(_ALTER)),
+    ApiKey.UNREGISTER_BROKER: _needs(_cluster(_ALTER)),
     ApiKey.DESCRIBE_ACLS: _needs(_cluster(_DESCRIBE)),
     ApiKey.CREATE_ACLS: _needs(_cluster(_ALTER)),
     ApiKey.DELETE_ACLS: _needs(_cluster(_ALTER)),

@@ -11,10 +11,10 @@ from penstock.protocol.messages.fetch import (
     FetchableTopicResponse,
     PartitionData,
 )
-from penstock.replication.read_result import PartitionRead
+from penstock.replication.read_result import PartitionRead, Redirect
 from penstock.storage.log import open_transactions as storage
 
-Outcome = PartitionRead | ErrorCode
+Outcome = PartitionRead | ErrorCode | Redirect
 """An error by its code alone: an exception keeps frames, and a fetch may have 60,000 of them."""
 
 
@@ -32,7 +32,8 @@ class TopicAnswers:
     def add(self, asked: SessionPartition, outcome: Outcome) -> None:
         """Add one partition, unless the client's session makes it unnecessary."""
         data = partition_data(asked, outcome, reads_committed=self._reads_committed)
-        has_news = bool(data.error_code or data.records) or data.diverging_epoch.epoch >= 0
+        is_read = isinstance(outcome, PartitionRead)
+        has_news = bool(data.records) or not is_read or data.diverging_epoch.epoch >= 0
         if self._plan.include(
             asked,
             has_news=has_news,
@@ -58,13 +59,8 @@ def partition_data(
     asked: SessionPartition, outcome: Outcome, *, reads_committed: bool
 ) -> PartitionData:
     """Return the answer for one partition."""
-    if isinstance(outcome, ErrorCode):
-        return PartitionData(
-            partition_index=asked.partition,
-            error_code=outcome,
-            high_watermark=-1,
-            records=b"",
-        )
+    if not isinstance(outcome, PartitionRead):
+        return _unread(asked, outcome)
     if outcome.diverging_epoch is not None:
         return PartitionData(
             partition_index=asked.partition,
@@ -85,6 +81,26 @@ def partition_data(
         log_start_offset=outcome.log_start_offset,
         aborted_transactions=_aborted(outcome.aborted) if reads_committed else None,
         records=outcome.records,
+    )
+
+
+def _unread(asked: SessionPartition, outcome: ErrorCode | Redirect) -> PartitionData:
+    """Return the answer for a partition that was not read here."""
+    if isinstance(outcome, ErrorCode):
+        return PartitionData(
+            partition_index=asked.partition,
+            error_code=outcome,
+            high_watermark=-1,
+            records=b"",
+        )
+    return PartitionData(
+        partition_index=asked.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=outcome.high_watermark,
+        last_stable_offset=outcome.last_stable_offset,
+        log_start_offset=outcome.log_start_offset,
+        preferred_read_replica=outcome.replica,
+        records=b"",
     )
 
 

@@ -14,6 +14,7 @@ from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.link.election_outcomes import ElectionOutcome
+from penstock.cluster.moves.requested_moves import MoveOutcome, ReplicaMove
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.scram_changes import ScramChange
 from penstock.cluster.topic_changes import MorePartitions
@@ -80,6 +81,12 @@ class TopicAdministration(Protocol):
         """One outcome for each topic; when the call returns, its logs follow the new settings."""
         ...
 
+    async def move_replicas(
+        self, moves: Sequence[ReplicaMove], *, may_change_factor: bool
+    ) -> list[MoveOutcome]:
+        """One outcome for each partition; the moves have begun, and the logs are copied later."""
+        ...
+
 
 class GroupAdministration(Protocol):
     """The settings of single groups. A group need not exist to have some."""
@@ -107,6 +114,14 @@ class BrokerAdministration(Protocol):
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """One outcome for each; when the call returns, the topics follow."""
+        ...
+
+    async def forget(self, broker_id: int) -> None:
+        """Forget a broker that has stopped; raises a domain error if the request is rejected."""
+        ...
+
+    async def raise_levels(self, levels: Mapping[str, int], *, validate_only: bool) -> None:
+        """Raise levels of the cluster's features; `LevelRefusedError` if one cannot be used."""
         ...
 
 

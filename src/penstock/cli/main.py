@@ -26,7 +26,14 @@ from penstock.core.errors import PenstockError
 
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "acl": ("penstock.cli.acl.command", "acl", "Create, list, delete and check access rules."),
+    "balance": (
+        "penstock.cli.cluster.balance",
+        "balance",
+        "Balance replicas and leaders among brokers.",
+    ),
     "bench": ("penstock.cli.bench.command", "bench", "Measure a broker, or compare two."),
+    "broker": ("penstock.cli.broker.command", "broker", "Take a broker out of service."),
+    "cluster": ("penstock.cli.cluster.command", "cluster", "Show the state of a cluster."),
     "completion": (
         "penstock.cli.completion",
         "completion",

@@ -5,6 +5,9 @@ their use, then the broker's identity. It fits `COLUMNS_MAX` columns, half of a 
 are longer, and a terminal folds them. The exit code reports the health too: 0 healthy, 5 degraded,
 6 critical, 3 without an answer. A supervisor that must not stop a broker with a low disk uses
 `--ready`.
+
+A worker of `penstock serve --workers` names all workers. Each is asked, at the same host, and the
+worst health counts. A worker that does not answer is critical.
 """
 
 import json
@@ -24,7 +27,7 @@ from penstock.cli.options import (
     json_option,
 )
 from penstock.cli.output import can_draw, console, print_colored, print_json, print_table
-from penstock.core.errors import MalformedResponseError
+from penstock.core.errors import MalformedResponseError, PenstockError
 
 PATH: Final = "/api/v1/status"
 COLUMNS_MAX: Final = 50
@@ -72,13 +75,38 @@ Document = dict[str, Any]
 def status(url: str, timeout_seconds: float, only_ready: bool, as_json: bool) -> int:
     """Show the health of a broker with its reasons, and how much of its limits is used."""
     document = _read(open_admin_port(url, timeout_seconds))
+    _ask_workers(document, url, timeout_seconds)
     if as_json:
         print_json(document)
     else:
         _print(document)
+    asked = [document, *document.get("workers", ())]
     if only_ready:
-        return exits.DONE if document["ready"] else exits.CRITICAL
-    return _CODES[document["health"]]
+        return exits.DONE if all(one["ready"] for one in asked) else exits.CRITICAL
+    return max(_CODES[one["health"]] for one in asked)
+
+
+def _ask_workers(document: Document, url: str, timeout_seconds: float) -> None:
+    """Add the health of each worker to its entry; a broker alone has none."""
+    for one in document.get("workers", ()):
+        one["health"], one["ready"] = "Critical", False
+        if one["node_id"] == document["node_id"]:
+            one["health"], one["ready"] = document["health"], document["ready"]
+        elif one["condition"] == "running" and one["admin"]:
+            try:
+                found = _read(open_admin_port(_same_host(url, one["admin"]), timeout_seconds))
+                one["health"], one["ready"] = found["health"], found["ready"]
+            except PenstockError:
+                pass  # it has just ended: critical
+
+
+def _same_host(url: str, admin: str) -> str:
+    """Return the admin port of a worker, at the host that answered."""
+    from urllib.parse import urlsplit
+
+    parts, port = urlsplit(url), urlsplit(admin).port
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+    return f"{parts.scheme}://{host}:{port}"
 
 
 def _read(port: AdminPort) -> Document:
@@ -88,6 +116,7 @@ def _read(port: AdminPort) -> Document:
         if not _is_status(document):
             raise ValueError("no status")
         _lines(document)
+        _workers({"workers": [{**one, "health": ""} for one in document.get("workers", [])]})
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise MalformedResponseError(
             f"{port.url}{PATH} answers, but not as the admin port of a Penstock broker.",
@@ -114,6 +143,8 @@ def _print(document: Document) -> None:
     print_table(["limit", "used", "of", "share"], shown.limits)
     for line in shown.identity:
         print_colored([(line, "")])
+    if document.get("workers"):
+        print_table(["worker", "health", "is", "restarts", "pid"], _workers(document))
 
 
 def _print_folded(head: str, text: str, colour: str) -> None:
@@ -157,6 +188,13 @@ def _lines(document: Document) -> _Shown:
             f"cluster {document['cluster_id'] or 'not known yet'}",
         ],
     )
+
+
+def _workers(document: Document) -> list[list[object]]:
+    return [
+        [one["worker"], one["health"], one["condition"], one["restarts"], one["pid"]]
+        for one in document["workers"]
+    ]
 
 
 def _share(limit: Document) -> float:

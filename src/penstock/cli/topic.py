@@ -10,6 +10,7 @@ from penstock.cli.completing import complete_topics
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import (
+    add_style_options,
     bootstrap_option,
     edits_arguments,
     examples,
@@ -32,7 +33,25 @@ from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
 
 
+class TopicCommands(click.Group):
+    """Commands for topics; the ones for a whole cluster are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in alphabetical order."""
+        return sorted([*super().list_commands(ctx), "replicas"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command; None for an unknown name."""
+        if cmd_name != "replicas":
+            return super().get_command(ctx, cmd_name)
+        from penstock.cli.cluster.topic_replicas import replicas
+
+        add_style_options(replicas)
+        return replicas
+
+
 @click.group(
+    cls=TopicCommands,
     short_help="Create, list, describe, change and delete topics.",
     epilog=examples("penstock topic create orders --partitions 3", "penstock topic list"),
 )

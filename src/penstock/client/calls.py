@@ -355,13 +355,15 @@ def start_producer() -> Call[ProducerIdentity]:
 
 
 def describe_settings(
-    resource_type: int, names: Sequence[str]
+    resource_type: int, names: Sequence[str], keys: Sequence[str] | None = None
 ) -> Call[dict[str, describe_configs.DescribeConfigsResult]]:
-    """Return the settings of topics, brokers or groups, by name."""
+    """Return the settings of topics, brokers or groups, by name; only these `keys`, or all."""
     request = describe_configs.DescribeConfigsRequest(
         resources=tuple(
             describe_configs.DescribeConfigsResource(
-                resource_type=resource_type, resource_name=name, configuration_keys=None
+                resource_type=resource_type,
+                resource_name=name,
+                configuration_keys=None if keys is None else tuple(keys),
             )
             for name in names
         )

@@ -15,8 +15,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.cluster import values
-from penstock.cluster.configs.broker_configs import BROKER_CONFIGS, DYNAMIC_CONFIGS
+from penstock.cluster.configs.broker_configs import (
+    BROKER_CONFIGS,
+    DYNAMIC_CONFIGS,
+    OPERATION_CONFIGS,
+)
 from penstock.cluster.configs.described_configs import TOPIC_SYNONYMS, BrokerLayers, topic_defaults
+from penstock.cluster.configs.drain_setting import DRAIN
 from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange, edited
 from penstock.cluster.configs.topic_config_table import SettingType
 from penstock.cluster.configs.topic_configs import (
@@ -59,10 +64,15 @@ def decide_broker_settings(
     if fixed:
         names = ", ".join(name[:_SHOWN_CHARACTERS_MAX] for name in sorted(fixed))
         raise InvalidRequestError(f"Cannot update these configs dynamically: [{names}]")
+    is_shared = change.name == ALL_BROKERS
+    if is_shared and DRAIN in settings:
+        raise InvalidRequestError(
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"[{DRAIN}]"
+        )
     try:
         for name, text in settings.items():
             _check_value(name, text)
-        is_shared = change.name == ALL_BROKERS
         after = layers._replace(**{"shared" if is_shared else "own": settings})
         defaults = topic_defaults(after)
         parse_topic_settings({}, defaults)
@@ -96,8 +106,10 @@ def _check_list_edit(edit: SettingEdit) -> None:
 
 
 def _check_value(name: str, text: str) -> None:
-    """Check that a value is valid for the broker's setting and for topics."""
+    """Check that a value is valid for the broker's setting, and for topics if it is a default."""
     parse_value(DYNAMIC_CONFIGS[name], text)
+    if name in OPERATION_CONFIGS:
+        return
     check_override(TOPIC_SYNONYMS[name].name, text)
 
 

@@ -24,6 +24,7 @@ from penstock.cluster.image import (
     BrokerSettingsImage,
     ControllerImage,
     CreationImage,
+    FeaturesImage,
     GroupImage,
     MetadataImage,
     NodeImage,
@@ -146,6 +147,13 @@ class ClusterNamed:
     cluster_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class LevelsChanged:
+    """The cluster uses features at these levels."""
+
+    features: FeaturesImage
+
+
 Change = (
     TopicRemoved
     | PartitionsChanged
@@ -161,6 +169,7 @@ Change = (
     | CreationNoted
     | ProducerIdsTaken
     | ClusterNamed
+    | LevelsChanged
     | AccessChange
 )
 
@@ -214,6 +223,7 @@ class _Draft:
         self._partition_count = image.partition_count
         self._creating = dict(image.creating)
         self._controller = image.controller
+        self._features = image.features
         self._cluster_id = image.cluster_id
         self._producer_ids = (image.next_producer_id, image.producer_ids_revision)
 
@@ -235,15 +245,24 @@ class _Draft:
                 self._quotas[entity] = quotas
             case BrokerRegistered() | BrokerRemoved() | NodeChanged():
                 self._change_broker(change)
-            case ProducerIdsTaken() | ClusterNamed() | ControllerChanged() | CreationNoted():
+            case (
+                ProducerIdsTaken()
+                | ClusterNamed()
+                | ControllerChanged()
+                | CreationNoted()
+                | LevelsChanged()
+            ):
                 self._take_of_cluster(change)
             case _:
                 self._access.take(change)
 
     def _take_of_cluster(
-        self, change: ProducerIdsTaken | ClusterNamed | ControllerChanged | CreationNoted
+        self,
+        change: ProducerIdsTaken | ClusterNamed | ControllerChanged | CreationNoted | LevelsChanged,
     ) -> None:
         match change:
+            case LevelsChanged(features):
+                self._features = features
             case ClusterNamed(cluster_id):
                 self._cluster_id = cluster_id
             case ControllerChanged(controller):
@@ -279,6 +298,7 @@ class _Draft:
             unpublished=MappingProxyType(self._unpublished),
             creating=MappingProxyType(self._creating),
             controller=self._controller,
+            features=self._features,
             next_producer_id=self._producer_ids[0],
             producer_ids_revision=self._producer_ids[1],
         )

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from penstock.cluster import values
+from penstock.cluster.configs.drain_setting import drained_brokers
 from penstock.cluster.configs.topic_configs import check_override, check_together
 from penstock.cluster.image import (
     NO_SETTINGS,
@@ -217,13 +218,15 @@ def new_partition(image: MetadataImage, replicas: tuple[int, ...], min_isr: int)
             "or in controlled shutdown."
         )
     epochs = tuple([image.brokers[broker_id].epoch for broker_id in in_sync])
+    drained = drained_brokers(image)
+    leader = next((one for one in in_sync if one not in drained), in_sync[0])
     return PartitionImage(
         replicas,
-        in_sync[0],
+        leader,
         FIRST_LEADER_EPOCH,
         in_sync,
         0,
-        broker_epoch=epochs[0],
+        broker_epoch=image.brokers[leader].epoch,
         isr_epochs=epochs,
         min_isr=min_isr,
     )
@@ -253,17 +256,16 @@ def known_brokers(image: MetadataImage) -> frozenset[int]:
 
 
 def absent_brokers(image: MetadataImage) -> list[int]:
-    """Return the known brokers that do not run now, or that are about to stop."""
+    """Return the known brokers that do not run now, are about to stop or are drained."""
     return sorted(known_brokers(image) - running_racks(image).keys())
 
 
 def running_racks(image: MetadataImage) -> dict[int, str | None]:
-    """Return the racks of the brokers that may get new replicas."""
-    return {
-        broker.id: broker.rack
-        for broker in image.brokers.values()
-        if broker.state is BrokerState.RUNNING
-    }
+    """Return the racks of the brokers that may get new replicas: not drained, if there are any."""
+    running = [one for one in image.brokers.values() if one.state is BrokerState.RUNNING]
+    drained = drained_brokers(image)
+    wanted = [one for one in running if one.id not in drained] or running
+    return {broker.id: broker.rack for broker in wanted}
 
 
 def outcome(decision: TopicDecision, failure: StoreError | None) -> TopicImage | PenstockError:
@@ -402,13 +404,20 @@ def decide_producer_ids(
     return block, GuardedWrites((*guards, compare), (write,))
 
 
-def decide_founding(keys: Keys, cluster_id: str) -> GuardedWrites:
-    """Return the write that creates a cluster in an empty store; it succeeds once per store."""
+def decide_founding(
+    keys: Keys, cluster_id: str, levels: Mapping[str, int] | None = None
+) -> GuardedWrites:
+    """Return the write that creates a cluster in an empty store; it succeeds once per store.
+
+    `levels` of features are for a cluster of several brokers. It fails during an import.
+    """
+    features = () if levels is None else (Put(keys.features(), values.write_features(levels)),)
     return GuardedWrites(
-        (Compare.absent(keys.cluster_id()),),
+        (Compare.absent(keys.cluster_id()), Compare.absent(keys.transfer())),
         (
             Put(keys.format(), values.write_format()),
             Put(keys.cluster_id(), values.write_cluster_id(cluster_id)),
+            *features,
         ),
     )
 

@@ -21,6 +21,7 @@ from penstock.cluster.changes import (
     ControllerChanged,
     CreationNoted,
     GroupSettingsChanged,
+    LevelsChanged,
     NodeChanged,
     PartitionsChanged,
     ProducerIdsTaken,
@@ -82,6 +83,8 @@ def _member_differences(before: MetadataImage, after: MetadataImage) -> Iterable
             yield CreationNoted(topic_id, after.creating.get(topic_id))
     if before.controller != after.controller:
         yield ControllerChanged(after.controller)
+    if before.features != after.features:
+        yield LevelsChanged(after.features)
 
 
 def _topic_difference(before: TopicImage | None, after: TopicImage) -> Iterable[Change]:

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.cluster import values
+from penstock.cluster.configs.drain_setting import drained_brokers
 from penstock.cluster.controller import PARTITIONS_PER_TRANSACTION, GuardedWrites
 from penstock.cluster.image import (
     BrokerState,
@@ -47,17 +48,24 @@ class Members(NamedTuple):
     nodes: Mapping[int, int]
     """Revision since which each disk has kept everything."""
     running: frozenset[int]
+    """Brokers that may lead."""
     draining: frozenset[int] = frozenset()
+    """Brokers that lead only if no other broker can: about to stop, or drained by a setting."""
+    staying: frozenset[int] = frozenset()
+    """Draining brokers that do not stop: their replicas stay in sync."""
 
     @staticmethod
     def of(image: MetadataImage) -> "Members":
         """Return the members of an image."""
         brokers = image.brokers.values()
+        running = frozenset(one.id for one in brokers if one.state is BrokerState.RUNNING)
+        staying = running & drained_brokers(image)
         return Members(
             {broker.id: broker.epoch for broker in brokers},
             {broker_id: node.revision for broker_id, node in image.nodes.items()},
-            frozenset(one.id for one in brokers if one.state is BrokerState.RUNNING),
-            frozenset(one.id for one in brokers if one.state is BrokerState.DRAINING),
+            running - staying,
+            frozenset(one.id for one in brokers if one.state is BrokerState.DRAINING) | staying,
+            staying,
         )
 
     def is_valid(self, replica: Replica) -> bool:
@@ -88,30 +96,33 @@ def reconciled(
             in_sync.remove(replica)
             if len(in_sync) < state.min_isr:
                 elr.append(replica)
-    changed = _with_in_sync(state, in_sync)._replace(elr=tuple(elr))
+    changed = with_in_sync(state, in_sync)._replace(elr=tuple(elr))
     is_led = members.epochs.get(state.leader) == state.broker_epoch and state.leader in changed.isr
     if not is_led:
-        changed = _elected(changed, members, is_unclean_allowed=is_unclean_allowed)
+        changed = elected(changed, members, is_unclean_allowed=is_unclean_allowed)
     return None if changed == state else changed
 
 
-def _elected(
-    state: PartitionImage, members: Members, *, is_unclean_allowed: bool
-) -> PartitionImage:
+def elected(state: PartitionImage, members: Members, *, is_unclean_allowed: bool) -> PartitionImage:
     """Return the state with the best leader that there is, or without a leader."""
     for usable in (members.running, members.running | members.draining):
         found = _clean(state, members, usable)
         if found is not None:
             return found
     if is_unclean_allowed:
-        for broker_id in sorted(state.replicas, key=lambda one: one != state.leader):
-            if broker_id in members.running:
+        for broker_id in sorted(state.replicas, key=lambda one: _unclean_rank(state, one)):
+            if broker_id in members.running | members.staying:
                 alone = Replica(broker_id, members.epochs[broker_id])
-                unclean = _with_in_sync(state, [alone])._replace(elr=(), is_recovering=True)
-                return _led(unclean, alone)
+                unclean = with_in_sync(state, [alone])._replace(elr=(), is_recovering=True)
+                return led(unclean, alone)
     if state.leader == NO_LEADER:
         return state
     return state._replace(leader=NO_LEADER, broker_epoch=0, leader_epoch=state.leader_epoch + 1)
+
+
+def _unclean_rank(state: PartitionImage, broker_id: int) -> tuple[bool, bool]:
+    """The last leader first; a replica that a reassignment adds last, it may be empty."""
+    return broker_id != state.leader, broker_id in state.adding
 
 
 def _clean(
@@ -128,19 +139,19 @@ def _clean(
         for broker_id in state.replicas:
             if broker_id in usable and broker_id in found and is_fit(found[broker_id]):
                 now = Replica(broker_id, members.epochs[broker_id])
-                return _led(_from_eligible(state, now) if found is eligible else state, now)
+                return led(_from_eligible(state, now) if found is eligible else state, now)
     return None
 
 
 def _from_eligible(state: PartitionImage, leader: Replica) -> PartitionImage:
     others = (one for one in (*state.elr, *state.in_sync) if one.broker_id != leader.broker_id)
-    return _with_in_sync(state, [leader])._replace(elr=tuple(others))
+    return with_in_sync(state, [leader])._replace(elr=tuple(others))
 
 
-def _led(state: PartitionImage, leader: Replica) -> PartitionImage:
+def led(state: PartitionImage, leader: Replica) -> PartitionImage:
     """Return the state with this leader, in the next epoch."""
     in_sync = [leader if one.broker_id == leader.broker_id else one for one in state.in_sync]
-    return _with_in_sync(state, in_sync)._replace(
+    return with_in_sync(state, in_sync)._replace(
         leader=leader.broker_id,
         broker_epoch=leader.epoch,
         leader_epoch=state.leader_epoch + 1,
@@ -148,35 +159,44 @@ def _led(state: PartitionImage, leader: Replica) -> PartitionImage:
 
 
 def without_drained_leader(state: PartitionImage, members: Members) -> PartitionImage | None:
-    """Return the state with a leader that is not draining, if there is one in the ISR."""
+    """Return the state with a leader that is not draining, if there is one in the ISR.
+
+    A broker that stops hands over to a drained one rather than to none.
+    """
     if state.leader not in members.draining:
         return None
-    return _moved(state, members, state.replicas)
+    moved = _moved(state, members.running, members, state.replicas)
+    if moved is None and state.leader not in members.staying:
+        return _moved(state, members.staying, members, state.replicas)
+    return moved
 
 
 def with_preferred_leader(state: PartitionImage, members: Members) -> PartitionImage | None:
     """Return the state with its first replica as the leader, if it is in the ISR."""
     if state.leader in (NO_LEADER, state.replicas[0]):
         return None
-    return _moved(state, members, state.replicas[:1])
+    return _moved(state, members.running, members, state.replicas[:1])
 
 
-def _moved(state: PartitionImage, members: Members, wanted: Iterable[int]) -> PartitionImage | None:
+def _moved(
+    state: PartitionImage, usable: frozenset[int], members: Members, wanted: Iterable[int]
+) -> PartitionImage | None:
     in_sync = {one.broker_id: one for one in state.in_sync if members.is_current(one)}
     for broker_id in wanted:
-        if broker_id in in_sync and broker_id in members.running:
-            return _led(state, in_sync[broker_id])
+        if broker_id in in_sync and broker_id in usable:
+            return led(state, in_sync[broker_id])
     return None
 
 
 def without_drained_replicas(state: PartitionImage, members: Members) -> PartitionImage | None:
-    """Return the state without draining brokers in the ISR, as long as `min_isr` is satisfied."""
+    """Return the state without stopping brokers in the ISR, as long as `min_isr` is satisfied."""
     in_sync = list(state.in_sync)
+    stopping = members.draining - members.staying
     for replica in state.in_sync:
-        is_drained = replica.broker_id in members.draining and replica.broker_id != state.leader
+        is_drained = replica.broker_id in stopping and replica.broker_id != state.leader
         if is_drained and len(in_sync) > max(1, state.min_isr):
             in_sync.remove(replica)
-    return None if len(in_sync) == len(state.isr) else _with_in_sync(state, in_sync)
+    return None if len(in_sync) == len(state.isr) else with_in_sync(state, in_sync)
 
 
 # --- A replica and a leader ---
@@ -191,7 +211,7 @@ def unserved(state: PartitionImage, broker_id: int) -> PartitionImage | None:
     def named(entries: tuple[Replica, ...]) -> list[Replica]:
         return [Replica(broker_id, 0) if one.broker_id == broker_id else one for one in entries]
 
-    changed = _with_in_sync(state, named(state.in_sync))._replace(elr=tuple(named(state.elr)))
+    changed = with_in_sync(state, named(state.in_sync))._replace(elr=tuple(named(state.elr)))
     if state.leader == broker_id:
         changed = changed._replace(
             leader=NO_LEADER, broker_epoch=0, leader_epoch=state.leader_epoch + 1
@@ -204,14 +224,14 @@ def shrunk(state: PartitionImage, broker_id: int) -> PartitionImage:
     assert broker_id != state.leader, "a leader does not leave its own in-sync replicas"
     left = [one for one in state.in_sync if one.broker_id == broker_id]
     in_sync = [one for one in state.in_sync if one.broker_id != broker_id]
-    changed = _with_in_sync(state, in_sync)
+    changed = with_in_sync(state, in_sync)
     return changed._replace(elr=(*state.elr, *left)) if len(in_sync) < state.min_isr else changed
 
 
 def joined(state: PartitionImage, replica: Replica) -> PartitionImage:
     """Return the state after a follower has caught up."""
     others = [one for one in state.in_sync if one.broker_id != replica.broker_id]
-    changed = _with_in_sync(state, [*others, replica])
+    changed = with_in_sync(state, [*others, replica])
     if len(changed.isr) >= state.min_isr:
         return changed._replace(elr=(), is_recovering=False)
     return changed._replace(
@@ -225,7 +245,8 @@ def with_min_isr(state: PartitionImage, min_isr: int) -> PartitionImage:
     return state._replace(min_isr=min_isr, elr=(), is_recovering=is_recovering)
 
 
-def _with_in_sync(state: PartitionImage, in_sync: list[Replica]) -> PartitionImage:
+def with_in_sync(state: PartitionImage, in_sync: list[Replica]) -> PartitionImage:
+    """Return the state with these in-sync replicas."""
     return state._replace(
         isr=tuple([one.broker_id for one in in_sync]),
         isr_epochs=tuple([one.epoch for one in in_sync]),

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from penstock.cluster.features.levels import SUPPORTED, Ranges
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.cluster.quota_entities import QuotaEntity
 from penstock.core.types import PLAINTEXT
@@ -187,10 +188,22 @@ class BrokerImage:
     state: BrokerState = BrokerState.RUNNING
     revision: int = 0
     """Revision of the store at which the registration was last written."""
+    features: Ranges = SUPPORTED
+    """The levels of features that it supports."""
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Return the address of this listener; None if the broker does not have it."""
         return next((one for one in self.endpoints if one.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturesImage:
+    """The levels of features that the cluster uses."""
+
+    levels: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """By name; a feature that is not in use is absent."""
+    revision: int = 0
+    """Revision of the store at which they were written, 0 for never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +272,7 @@ class MetadataImage:
     """Topics, by id, whose partitions are being written. They must not be swept."""
     controller: ControllerImage | None = None
     """None while no broker controls the cluster."""
+    features: FeaturesImage = field(default_factory=FeaturesImage)
     next_producer_id: int = 0
     producer_ids_revision: int = 0
     """Revision at which `next_producer_id` was written, 0 for never."""

@@ -9,7 +9,8 @@ several clusters. Below it (the values are in `values`):
     meta/login_secret               derives the salts of unknown users; not in an image
     brokers/<id>                    a registered broker; bound to its session
     nodes/<id>                      the data directory of a broker; stays when the broker stops
-    features                        levels of features in use; not in an image
+    features                        levels of features in use
+    transfer                        an import or an export of the metadata; not in an image
     controller                      the broker that controls the cluster; bound to its session
     creating/<topic id>             a broker writes many partitions; bound to its session
     topics/<name>                   the publishing key of a topic: id and number of partitions
@@ -56,6 +57,7 @@ class KeyKind(Enum):
     BROKER = "broker"
     NODE = "node"
     CONTROLLER = "controller"
+    FEATURES = "features"
     CREATING = "creating"
     TOPIC = "topic"
     NAME = "name"
@@ -113,13 +115,24 @@ class Keys:
         """Return the key of a registered broker."""
         return f"{self.root}brokers/{broker_id}"
 
+    def brokers(self) -> str:
+        """Return the prefix of the keys of registered brokers."""
+        return f"{self.root}brokers/"
+
     def node(self, broker_id: int) -> str:
         """Return the key of a broker's data directory."""
         return f"{self.root}nodes/{broker_id}"
 
     def features(self) -> str:
-        """Return the key of the levels of features; `parse` ignores it."""
+        """Return the key of the levels of features."""
         return f"{self.root}features"
+
+    def transfer(self) -> str:
+        """Return the key that exists while metadata is moved into or out of this store.
+
+        `parse` ignores it.
+        """
+        return f"{self.root}transfer"
 
     def controller(self) -> str:
         """Return the key of the broker that controls the cluster."""
@@ -231,4 +244,5 @@ _SINGLE_KEYS: Final = {
     "meta/cluster_id": KeyKind.CLUSTER_ID,
     "producer_ids/next": KeyKind.PRODUCER_IDS,
     "controller": KeyKind.CONTROLLER,
+    "features": KeyKind.FEATURES,
 }

@@ -49,6 +49,7 @@ from penstock.cluster.link.controller_role import ControllerRole
 from penstock.cluster.link.controlling import Elections
 from penstock.cluster.link.followed_image import Subscriber
 from penstock.cluster.link.founding import found_cluster
+from penstock.cluster.link.lasting import last
 from penstock.cluster.link.partition_writes import PartitionWrite
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.stores.port import MetadataStore
@@ -163,8 +164,9 @@ class MetadataService:
         await self._link.followed.reload()
         if not self.image.cluster_id:
             named = cluster_id or id_text(draw_id(self._random_id))
-            await found_cluster(self._store, self._keys, self._link.followed, named)
-        self._tasks.append(tasks.create_task(self._link.followed.follow(), name="metadata-follow"))
+            link = self._link
+            await found_cluster(self._store, self._keys, link.followed, named, self._cluster)
+        self._tasks.append(last(tasks, self._link.followed.follow(), "metadata-follow"))
         return not (await self._store.read(self._keys.adopted())).values
 
     async def adopt_topics(
@@ -202,25 +204,20 @@ class MetadataService:
         """Register this broker, keep its session in `tasks`, and return its epoch.
 
         The epoch in `broker` is ignored: it is created here. In a cluster the broker is `starting`
-        until `change_state`. `may_have_lost`: after an unclean stop
-        in a flush mode that syncs later, records that the broker reported as durable may be gone.
+        until `change_state`. `may_have_lost`: records that it reported as durable may be gone.
         Raises `DuplicateBrokerError` when another data directory uses the id.
         """
         elections = None
         if self._cluster is not None:
-            broker = replace(broker, state=BrokerState.STARTING)
-            elections = Elections(
-                self._link,
-                self._defaults,
-                self._clock,
-                rebalance_seconds=self._cluster.rebalance_seconds,
-            )
+            features = self._cluster.features
+            broker = replace(broker, state=BrokerState.STARTING, features=features)
+            elections = Elections(self._link, self._defaults, self._clock, self._cluster)
         is_lossy = may_have_lost or self.may_have_lost
         membership = await self._link.register(broker, may_have_lost=is_lossy)
         role = ControllerRole(self._link, elections)
         await role.begin()
-        self._tasks.append(tasks.create_task(membership.keep(), name="broker-session"))
-        self._tasks.append(tasks.create_task(role.run(), name="controller-role"))
+        self._tasks.append(last(tasks, membership.keep(), "broker-session"))
+        self._tasks.append(last(tasks, role.run(), "controller-role"))
         return membership.epoch
 
     async def change_state(self, state: BrokerState) -> None:

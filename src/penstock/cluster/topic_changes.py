@@ -101,7 +101,9 @@ def decide_growth(image: MetadataImage, wanted: MorePartitions, rules: TopicRule
 def _new_replicas(
     image: MetadataImage, topic: TopicImage, wanted: MorePartitions
 ) -> Sequence[tuple[int, ...]]:
-    factor = len(topic.partitions[0].replicas)
+    first = topic.partitions[0]
+    # Without the replicas that a reassignment removes.
+    factor = len(first.replicas) - len(first.removing)
     if wanted.assignments is not None:
         for replicas in wanted.assignments:
             check_replicas(replicas, factor, known_brokers(image))

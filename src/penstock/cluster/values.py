@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from penstock.cluster import partition_values
+from penstock.cluster.features.levels import read_ranges
 from penstock.cluster.image import (
     NO_SETTINGS,
     BrokerImage,
@@ -46,9 +47,6 @@ _FORMAT_VERSION: Final = 1
 
 
 _STATES: Final = frozenset(state.value for state in BrokerState)
-
-FEATURES: Final[Mapping[str, tuple[int, int]]] = {"penstock.cluster": (0, 1)}
-"""The lowest and highest level of each feature that this version supports."""
 
 
 class TopicValue(NamedTuple):
@@ -281,7 +279,7 @@ def write_broker(broker: BrokerImage) -> bytes:
             ],
             "rack": broker.rack,
             "directory_id": broker.directory_id,
-            "features": FEATURES,
+            "features": {one.name: [one.lowest, one.highest] for one in broker.features},
             "state": broker.state,
         },
         _BROKER_VERSION,
@@ -303,6 +301,7 @@ def read_broker(value: bytes, broker_id: int, epoch: int, revision: int = 0) -> 
         epoch,
         BrokerState(state),
         revision,
+        read_ranges(fields.get("features", {})),
     )
 
 
@@ -316,16 +315,17 @@ def read_node(value: bytes, revision: int) -> NodeImage:
     return NodeImage(_text(_decode(value), "directory_id"), revision)
 
 
-def check_features(value: bytes) -> None:
-    """Raise an error if the cluster uses a feature at a level that this version does not have."""
+def write_features(levels: Mapping[str, int]) -> bytes:
+    """Encode the levels of features that the cluster uses."""
+    return _encode({"levels": dict(levels)})
+
+
+def read_features(value: bytes) -> Mapping[str, int]:
+    """Return the levels of features that the cluster uses."""
     levels = _decode(value).get("levels")
-    for name, level in (levels if isinstance(levels, dict) else {}).items():
-        lowest, highest = FEATURES.get(name, (0, 0))
-        if not isinstance(level, int) or not lowest <= level <= highest:
-            raise StoreError(
-                f"the cluster uses the feature {name} at level {level!r}; this version supports "
-                f"{lowest} to {highest}: install a newer Penstock"
-            )
+    if not isinstance(levels, dict):
+        raise StoreError("the features in the metadata store are not a table of levels")
+    return {name: _integer(levels, name) for name in levels}
 
 
 def _endpoints(fields: dict[str, object]) -> tuple[Endpoint, ...]:

@@ -8,6 +8,8 @@ replies and effects when everything before them is committed. It also guarantees
   `NotCoordinatorError`, and the log is read again: at once, or after `RETRY_SECONDS` if it
   failed just before, so that a full disk does not make it read without end. If the log cannot be
   read, the shard stays unloaded until a request arrives after `RETRY_SECONDS`;
+- a reply waits for followers as long as in Kafka (`Journal.when_late`); then the client must retry,
+  and the records may still be committed;
 - a record that cannot be decoded or replayed is skipped at a load, counted and logged: one bad
   record must not make the groups of its partition unavailable;
 - an append that is refused because of the producer it belongs to, or of an outcome that can be
@@ -223,9 +225,19 @@ class ShardDriver:
             self.journal.when_committed(
                 self._end_offset, partial(self._leave, answers, outcome, self._life)
             )
+            if answers:
+                self.journal.when_late(self._end_offset, partial(self._refuse_late, answers))
 
     def _answer_to(self, reply: Reply) -> tuple[Answer, Message]:
         return self._waiting.pop(reply.ticket), reply.response
+
+    @staticmethod
+    def _refuse_late(answers: list[tuple[Answer, Message]], error: PenstockError) -> None:
+        """Answer requests whose records followers do not confirm; the shard and effects wait on."""
+        late = answers.copy()
+        answers.clear()
+        for answer, _ in late:
+            answer.set(as_coordinator_error(error))
 
     def _leave(
         self,
@@ -239,6 +251,7 @@ class ShardDriver:
             refusal = as_coordinator_error(error)
             for answer, _ in answers:
                 answer.set(refusal)
+            answers.clear()
             # Too many requests wait: that is no reason to distrust the written records.
             is_harmless = isinstance(error, TooManyWaitersError) and not outcome.effects
             if life == self._life and not is_harmless:
@@ -250,6 +263,7 @@ class ShardDriver:
                 self._tasks.start(self._perform(effect, life))
         for answer, response in answers:
             answer.set(response)
+        answers.clear()
 
     async def _perform(self, effect: object, life: int) -> None:
         result: object

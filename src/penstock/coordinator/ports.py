@@ -58,6 +58,14 @@ class Journal(Protocol):
         """Call back once, when all records before `end_offset` are committed or never will be."""
         ...
 
+    def when_late(self, end_offset: int, on_late: Callable[[PenstockError], None]) -> None:
+        """Call back if they are not committed within the time that a reply may take.
+
+        They may still be committed later. It calls back at most once, and never for a log with one
+        replica, whose disk decides alone.
+        """
+        ...
+
     async def read(self, offset: int) -> tuple[Sequence[LoadedBatch], int]:
         """Some batches starting at `offset`, and the offset behind them.
 

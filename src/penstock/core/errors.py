@@ -230,6 +230,10 @@ class InvalidReplicaAssignmentError(MetadataError):
     """An impossible manual replica assignment."""
 
 
+class NoReassignmentError(MetadataError):
+    """A reassignment of a partition is cancelled, and none is running."""
+
+
 class InvalidRequestError(MetadataError):
     """A request that contradicts itself."""
 
@@ -240,6 +244,10 @@ class PolicyViolationError(MetadataError):
 
 class UnsupportedEntityError(MetadataError):
     """A kind of entity that has no quotas."""
+
+
+class UnknownBrokerError(MetadataError):
+    """A broker id that the cluster does not know."""
 
 
 class DuplicateBrokerError(MetadataError):
@@ -310,6 +318,10 @@ class RequestTimedOutError(PenstockError):
 
 class TooManyWaitersError(PenstockError):
     """The table of parked requests is full."""
+
+
+class ServiceEndedError(PenstockError):
+    """Work that lasts as long as the broker has ended before it."""
 
 
 # --- Coordinators ---

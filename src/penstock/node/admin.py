@@ -15,12 +15,14 @@ import errno
 import logging
 import os
 import socket
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.broker.connections.check_turns import CheckTurns
 from penstock.broker.tls.handshake_failures import HandshakeFailures
+from penstock.cluster.link.lasting import last
 from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
@@ -31,8 +33,11 @@ from penstock.node.security.certificates_in_use import ADMIN, CertificatesInUse
 
 if TYPE_CHECKING:
     from penstock.admin.server import AdminServer
+    from penstock.node.workers.worker_parts import WorkerState
 
 logger = logging.getLogger(__name__)
+
+WorkerStates = Callable[[], "Sequence[WorkerState]"]
 
 PATIENCE_SECONDS: Final = 1.0
 """How long the admin port waits for the Kafka listener before it is served without it."""
@@ -49,8 +54,10 @@ class AdminPort:
         metrics: Registry,
         clock: Clock,
         certificates: CertificatesInUse,
+        workers: WorkerStates | None = None,
     ) -> None:
         self._settings = settings
+        self._workers = workers
         self._certificates = certificates
         self._metrics = metrics
         self._clock = clock
@@ -72,16 +79,17 @@ class AdminPort:
         certificates: CertificatesInUse,
         tasks: asyncio.TaskGroup,
         stack: AsyncExitStack,
+        workers: WorkerStates | None = None,
     ) -> "AdminPort":
-        """Bind the port; leaving `stack` closes it."""
-        admin = cls(settings, metrics, clock, certificates)
+        """Bind the port; leaving `stack` closes it. `workers`: all workers of the supervisor."""
+        admin = cls(settings, metrics, clock, certificates, workers)
         bound = _bind(settings.admin) if settings.admin.enabled else None
         if bound is None:
             admin._is_up.set()
             return admin
         admin._socket, admin.port = bound, bound.getsockname()[1]
         stack.callback(bound.close)
-        stack.push_async_callback(_end, tasks.create_task(admin._run()))
+        stack.push_async_callback(_end, last(tasks, admin._run()))
         return admin
 
     def serve(self, served: Served) -> None:
@@ -141,6 +149,7 @@ class AdminPort:
             self._started,
             lambda: self._served,
             lambda: self._is_stopping,
+            self._workers,
         )
         door = InsideDoor(loop, lambda: self._served)
 

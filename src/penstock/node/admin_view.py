@@ -4,11 +4,11 @@ All values are read from memory: a probe arrives every second and must not wait 
 disk measurement is at most a second old.
 """
 
-from collections.abc import Callable
-from typing import Final, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal
 
 from penstock.admin.health import DirectoryFacts, Facts
-from penstock.admin.ports import Identity
+from penstock.admin.ports import Identity, WorkerFacts
 from penstock.client.transport.addresses import Address
 from penstock.core.clock import Clock
 from penstock.core.metrics import Registry
@@ -19,6 +19,9 @@ from penstock.node.metrics.storage_metrics import count_offline_partitions
 from penstock.storage.disk.disk_guard import DiskState
 from penstock.storage.flusher import Flusher
 from penstock.storage.service import StorageService
+
+if TYPE_CHECKING:
+    from penstock.node.workers.worker_parts import WorkerState
 
 _ROOM: Final[dict[DiskState, Literal["enough", "low", "none"]]] = {
     DiskState.OPEN: "enough",
@@ -38,8 +41,10 @@ class NodeView:
         started: tuple[int, float],
         served: Callable[[], Served | None],
         is_stopping: Callable[[], bool],
+        workers: "Callable[[], Sequence[WorkerState]] | None" = None,
     ) -> None:
         """`started` is the start time, in milliseconds since 1970 and on the monotonic clock."""
+        self._workers = workers
         self._settings = settings
         self.metrics: Final = metrics
         self._clock = clock
@@ -61,6 +66,23 @@ class NodeView:
             host=address.host,
             port=address.port,
             started_at_ms=self._started[0],
+        )
+
+    def workers(self) -> tuple[WorkerFacts, ...]:
+        """All workers of the supervisor; none for a broker without one."""
+        if self._workers is None:
+            return ()
+        return tuple(
+            WorkerFacts(
+                worker=one.worker,
+                node_id=one.node_id,
+                condition=one.condition,
+                pid=one.pid,
+                restarts=one.restarts,
+                address=one.address,
+                admin=one.admin,
+            )
+            for one in self._workers()
         )
 
     def uptime_seconds(self) -> float:

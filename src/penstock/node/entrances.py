@@ -1,6 +1,7 @@
 """The entrances of a broker, from the listeners of its settings."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from penstock.broker.connections.entrance import Entrance
 from penstock.broker.tls.tls_limits import HandshakeLimits
@@ -8,9 +9,30 @@ from penstock.cluster.image import Endpoint
 from penstock.core.errors import ConfigError
 from penstock.core.settings.listener_declarations import NamedListener
 from penstock.core.settings.security_settings import TlsSettings
+from penstock.core.settings.tree import Settings
 from penstock.core.types import CLUSTER_LISTENER
 from penstock.node.security.node_security import NodeSecurity
 from penstock.security.principal import ANONYMOUS, Principal, read_principal
+
+if TYPE_CHECKING:
+    from penstock.node.workers.worker_parts import WorkerParts
+
+
+def entrances_of(
+    settings: Settings, security: NodeSecurity, worker: "WorkerParts | None"
+) -> list[Entrance]:
+    """Return the entrances of all listeners, which are not bound yet.
+
+    A worker accepts from the sockets of its supervisor too.
+    """
+    is_declared = bool(settings.listeners)
+    found = []
+    for one in settings.all_listeners:
+        entrance = entrance_of(one, security, is_declared=is_declared)
+        if worker is not None:
+            entrance.shared_sockets = tuple(worker.shared.get(one.name, ()))
+        found.append(entrance)
+    return found
 
 
 def entrance_of(declared: NamedListener, security: NodeSecurity, *, is_declared: bool) -> Entrance:

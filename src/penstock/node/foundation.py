@@ -12,7 +12,9 @@ serves no clients: `node.wiring` does.
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from penstock.cluster.features.levels import Ranges, unsupported_level
 from penstock.cluster.keys import DEFAULT_ROOT, Keys
 from penstock.cluster.link.change_values import ClusterRules
 from penstock.cluster.service import MetadataService
@@ -28,6 +30,9 @@ from penstock.node.admin import AdminPort
 from penstock.node.descriptors import claim_descriptors, connections_within
 from penstock.node.given_layers import GivenLayers
 from penstock.node.identity import (
+    ETCD,
+    METADATA_FILE,
+    SUPERVISOR,
     check_alone,
     check_founded,
     check_joining,
@@ -49,7 +54,9 @@ from penstock.storage.disk.memory_disk import MemoryDisk
 from penstock.storage.log.log_settings import FlushMode
 from penstock.storage.log_manager import LogManager
 
-METADATA_FILE = "metadata.sqlite3"
+if TYPE_CHECKING:
+    from penstock.node.workers.worker_parts import WorkerParts
+
 MEMORY_PATH = "/penstock"
 """Path of the logs of a broker without a disk; a memory disk has no current directory."""
 
@@ -70,6 +77,8 @@ class Foundation:
     directory_id: str
     admin: AdminPort
     certificates: CertificatesInUse
+    worker: "WorkerParts | None" = None
+    """The parts of the supervisor; None for a broker that has none."""
     lost_logs: tuple[TopicPartition, ...] = ()
     """Partitions that had durable records, and whose logs are gone or damaged."""
 
@@ -96,29 +105,35 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
     stack.callback(logs.unlock)
     tasks = await stack.enter_async_context(asyncio.TaskGroup())
     certificates = await load_certificates(settings, clock, metrics)
-    admin = AdminPort.open(settings, metrics, clock, certificates, tasks, stack)
+    worker = stand_ins.worker
+    states = None if worker is None else worker.states
+    admin = AdminPort.open(settings, metrics, clock, certificates, tasks, stack, states)
 
     is_clustered = settings.cluster.is_set or stand_ins.metadata_store is not None
     known_id = known_cluster_id(filesystem, path)
+    store_mark = ETCD if worker is None else SUPERVISOR
     if is_clustered:
-        check_joining(filesystem, path, METADATA_FILE)
+        check_joining(filesystem, path, METADATA_FILE, store_mark)
     else:
         check_alone(filesystem, path)
     store = stand_ins.metadata_store
     if store is None:
         store = await _open_store(settings, path, stand_ins, clock, stack)
     layers = GivenLayers(settings.node.id, live.current)
-    metadata = _metadata(settings, store, layers, clock, is_clustered=is_clustered)
-    if is_clustered and not (await store.read(Keys(metadata.root).cluster_id())).values:
-        check_founded(path, known_id, metadata.root)
+    features = stand_ins.features if is_clustered else None
+    metadata = _metadata(settings, store, layers, clock, features)
+    if is_clustered:
+        await _find_cluster(filesystem, path, store, metadata.root, known_id)
     is_new = await metadata.start(tasks, cluster_id=known_id)
     stack.push_async_callback(metadata.stop)
+    _check_levels(metadata, stand_ins.features)
     directory_id = establish_identity(
         filesystem,
         path,
         node_id=settings.node.id,
         cluster_id=metadata.image.cluster_id,
         is_clustered=is_clustered,
+        store_mark=store_mark,
     )
 
     is_clean = CLEAN_FILE in filesystem.list_directory(path)
@@ -145,8 +160,28 @@ async def lay_foundation(given: Settings, stack: AsyncExitStack, stand_ins: Stan
         directory_id,
         admin,
         certificates,
+        worker,
         lost_logs,
     )
+
+
+async def _find_cluster(
+    filesystem: FileSystem, path: str, store: MetadataStore, root: str, known_id: str | None
+) -> None:
+    """Settle an interrupted import or export; raise an error if the known cluster is not there."""
+    # A broker alone starts without this code.
+    from penstock.node.transfer.settling import settle_at_start
+
+    await settle_at_start(filesystem, path, store, root)
+    if not (await store.read(Keys(root).cluster_id())).values:
+        check_founded(path, known_id, root)
+
+
+def _check_levels(metadata: MetadataService, ranges: Ranges) -> None:
+    """Raise an error if the cluster uses features at levels that this version does not have."""
+    problem = unsupported_level(metadata.image.features.levels, ranges)
+    if problem is not None:
+        raise ConfigError(f"{problem}.")
 
 
 def _metadata(
@@ -154,20 +189,21 @@ def _metadata(
     store: MetadataStore,
     layers: GivenLayers,
     clock: Clock,
-    *,
-    is_clustered: bool,
+    features: Ranges | None,
 ) -> MetadataService:
-    """Return the metadata of a broker that is alone, or one of a cluster."""
+    """Return the metadata of a broker that is alone, or one of a cluster with these features."""
     given = settings.cluster
     rules = None
-    if is_clustered:
+    if features is not None:
         rebalance = given.leader_rebalance_seconds if given.leader_rebalance else None
-        rules = ClusterRules(given.session_seconds, rebalance)
+        rules = ClusterRules(
+            given.session_seconds, rebalance, features, given.internal_replication_factor
+        )
     return MetadataService(
         store,
         rules=topic_rules(settings),
         defaults=layers.topic_defaults_in,
-        root=given.root if is_clustered else DEFAULT_ROOT,
+        root=DEFAULT_ROOT if features is None else given.root,
         clock=clock,
         cluster=rules,
     )

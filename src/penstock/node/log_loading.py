@@ -20,8 +20,10 @@ from uuid import UUID, uuid4
 
 from penstock.cluster.configs.topic_configs import usable_topic_settings
 from penstock.cluster.image import NO_SETTINGS, MetadataImage, PartitionImage, TopicImage
+from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.types import TopicPartition
 from penstock.replication.topic_conversion import log_settings
+from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.log.log_settings import LogSettings
 from penstock.storage.log_manager import LogManager
 
@@ -60,6 +62,15 @@ async def load_logs(manager: LogManager, image: MetadataImage, defaults: Mapping
         await asyncio.wait([loading])
         loading.exception()
         raise
+    except OSError as error:
+        if error.errno in RETRIABLE_ERRNOS:
+            raise
+        at = error.filename or "the data directory"
+        raise LogDirectoryOfflineError(
+            f"{at} cannot be read: {error.strerror or error}",
+            hint="The disk fails, or is not mounted right: look at the system's log. In a cluster, "
+            "an empty data directory on a new disk is filled by the other brokers.",
+        ) from error
     for problem in manager.problems:
         level = logging.WARNING if problem.is_served else logging.ERROR
         logger.log(level, "%s: %s", problem.path, problem.message)

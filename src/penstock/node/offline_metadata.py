@@ -16,8 +16,7 @@ from typing import TypeVar
 from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.sqlite_store import SqliteMetadataStore
 from penstock.core.errors import ConfigError, DataDirectoryLockedError, PenstockError
-from penstock.node.foundation import METADATA_FILE
-from penstock.node.identity import check_alone, known_cluster_id
+from penstock.node.identity import METADATA_FILE, check_alone, known_cluster_id
 from penstock.storage.disk.data_directory import LOCK_FILE, make_directories
 from penstock.storage.disk.filesystem import DiskFileSystem, Lock
 

@@ -19,7 +19,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ConfigError
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
-from penstock.node.foundation import METADATA_FILE
+from penstock.node.identity import METADATA_FILE
 from penstock.node.security.certificates_in_use import CertificatesInUse, tls_files
 from penstock.node.security.cluster_store import etcd_options
 from penstock.node.security.credential_checks import credential_checks

@@ -34,6 +34,7 @@ from penstock.broker.quotas.rates import Windows
 from penstock.client.transport.addresses import Address
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage, Endpoint
+from penstock.cluster.link.lasting import last
 from penstock.cluster.link.leader_elections import LeaderElections
 from penstock.cluster.service import MetadataService
 from penstock.core.clock import Clock
@@ -60,7 +61,7 @@ from penstock.node.administration.topic_administration import Topics
 from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.node.disk import ProduceGate
 from penstock.node.duties import StorageDuties, disk_marks
-from penstock.node.entrances import endpoint_of, entrance_of, handshake_limits
+from penstock.node.entrances import endpoint_of, entrances_of, handshake_limits
 from penstock.node.foundation import Foundation, lay_foundation, topic_rules
 from penstock.node.metrics.coordinator_metrics import register_coordinators
 from penstock.node.metrics.limits_view import LimitsView, show_limits
@@ -187,8 +188,9 @@ def _open_cluster(
     # A broker alone starts without this code.
     from penstock.node.peers.replication_wiring import Replication, open_peers
 
-    settings, metadata = ground.settings, ground.metadata
-    return Replication(settings, metadata, *local, open_peers(settings, metadata, stack))
+    settings, metadata, worker = ground.settings, ground.metadata, ground.worker
+    peers = open_peers(settings, metadata, stack, worker)
+    return Replication(settings, metadata, *local, peers, worker)
 
 
 def _stop_first(
@@ -300,7 +302,7 @@ def _start_duties(
     duties = StorageDuties(storage, ground.settings)
     expiration = ProducerExpiration(ground.logs, ground.clock, ground.settings.transactions)
     for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
-        stack.push_async_callback(_end, ground.tasks.create_task(duty))
+        stack.push_async_callback(_end, last(ground.tasks, duty))
     ground.live.add_followers(
         follow_log_level,
         duties.follow,
@@ -343,7 +345,7 @@ async def _follow_file(
         outcomes,
         lambda settings: ground.given.check(settings, ground.metadata.image),
     )
-    stack.push_async_callback(_end, ground.tasks.create_task(reload.run()))
+    stack.push_async_callback(_end, last(ground.tasks, reload.run()))
     return declared, reload
 
 
@@ -375,13 +377,9 @@ def _bind(
     """Return bound listeners that accept no client yet, and their advertised addresses."""
     settings = services.settings
     dispatcher = Dispatcher(services, HANDLERS, metrics)
-    is_declared = bool(settings.listeners)
-    entrances = [
-        entrance_of(one, security, is_declared=is_declared) for one in settings.all_listeners
-    ]
     listener = Listener(
         settings.listener,
-        entrances,
+        entrances_of(settings, security, stand_ins.worker),
         dispatcher,
         metrics,
         stand_ins.wrap_connection,

@@ -39,7 +39,12 @@ from penstock.replication.follower import (
 from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.log_cuts import LogCuts
 from penstock.replication.manager import ReplicaManager
-from penstock.replication.ports import LeaderConnection, LeaderConnections, ReplicaStorage
+from penstock.replication.ports import (
+    CopyThrottle,
+    LeaderConnection,
+    LeaderConnections,
+    ReplicaStorage,
+)
 from penstock.replication.replica_session import (
     FETCH_WAIT_MS,
     FetchPosition,
@@ -68,7 +73,7 @@ class Followed(NamedTuple):
     partition: HostedPartition
     follower: Follower
     is_recovering: bool
-    """Whether its leader was elected although it may lack acknowledged records."""
+    """Whether its leader may lack acknowledged records, after an unclean election."""
 
     @property
     def key(self) -> PartitionKey:
@@ -114,6 +119,7 @@ class LeaderFetcher:
         on_caught_up: Callable[[TopicPartition], None],
         *,
         wait_ms_max: int = FETCH_WAIT_MS,
+        throttle: CopyThrottle | None = None,
     ) -> None:
         """`on_caught_up`: a partition has everything that the leader had at a fetch.
 
@@ -127,6 +133,7 @@ class LeaderFetcher:
         self._cuts = cuts
         self._on_caught_up = on_caught_up
         self._wait_ms_max = wait_ms_max
+        self._throttle = throttle
         self._loop = asyncio.get_running_loop()
         self._followed: dict[TopicPartition, Followed] = {}
         self._by_key: dict[PartitionKey, Followed] = {}
@@ -151,6 +158,11 @@ class LeaderFetcher:
         followed = Followed(partition, follower, is_recovering)
         self._followed[partition.name] = followed
         self._by_key[followed.key] = followed
+        self._wake()
+        self.interrupt_soon()
+
+    def look_again(self) -> None:
+        """Partitions that were left out may be copied now."""
         self._wake()
         self.interrupt_soon()
 
@@ -186,7 +198,7 @@ class LeaderFetcher:
         self._interruption = None
         if self._is_asking and self._connection is not None:
             connection, self._connection = self._connection, None
-            self._start(connection.close())
+            self._start(connection.close)
 
     # --- The task ---
 
@@ -242,14 +254,24 @@ class LeaderFetcher:
     def _look(self, now: float) -> Round:
         """Return the partitions that can be fetched now."""
         positions: dict[PartitionKey, FetchPosition] = {}
-        is_syncing = is_cutting = False
+        # A log start that moves is reported with the next request, so this one is short.
+        is_syncing, is_cutting = False, bool(self._work)
         wakes_at: float | None = None
+        throttle = self._throttle
+        if throttle is not None and not throttle.is_copying_throttled:
+            throttle = None
         for followed in self._followed.values():
             follower = followed.follower
             if follower.phase is Phase.WAITING and not follower.wake(now):
                 wakes_at = min(follower.wakes_at, wakes_at or follower.wakes_at)
             elif follower.phase is Phase.FETCHING:
-                positions[followed.key] = self._position(followed)
+                held_until = None
+                if throttle is not None:
+                    held_until = throttle.held_until(followed.partition.name)
+                if held_until is None:
+                    positions[followed.key] = self._position(followed)
+                else:
+                    wakes_at = min(held_until, wakes_at or held_until)
             elif follower.phase is Phase.SYNCING:
                 is_syncing = True
             else:
@@ -336,7 +358,7 @@ class LeaderFetcher:
             case Append():
                 self._append(followed, action)
             case Cut(offset):
-                logger.info("%s is cut at offset %s, as its leader is", partition.name, offset)
+                self._log_cut(partition, offset)
                 follower.cutting()
                 cut = self._storage.truncate_log(partition.name, offset)
                 self._cuts.begin(partition, cut, partial(self._cut_ended, follower))
@@ -350,17 +372,34 @@ class LeaderFetcher:
                 self._on_caught_up(partition.name)
                 self._pause(follower)
 
+    @staticmethod
+    def _log_cut(partition: HostedPartition, offset: int) -> None:
+        committed = partition.state.high_watermark
+        if offset < committed:
+            logger.warning(
+                "%s is cut at offset %s, below its high watermark %s: its leader was elected "
+                "uncleanly and lacks these records",
+                partition.name,
+                offset,
+                committed,
+            )
+        else:
+            logger.info("%s is cut at offset %s, as its leader is", partition.name, offset)
+
     def _append(self, followed: Followed, action: Append) -> None:
         partition, follower = followed.partition, followed.follower
         log = partition.log
         if action.records:
-            self._replicas.append_copied(partition, action.records)
+            self._replicas.append_copied(partition, memoryview(action.records))
+            if self._throttle is not None:
+                is_behind = log.end_offset < action.high_watermark
+                self._throttle.copied(partition.name, len(action.records), is_behind=is_behind)
             follower.appended(is_synced=log.durable_offset >= log.end_offset)
         else:
             self._caught_up(followed)
         self._replicas.follower_learned(partition, action.high_watermark)
         if action.log_start_offset > log.log_start_offset:
-            self._start(self._advance_start(partition, action.log_start_offset))
+            self._start(partial(self._advance_start, partition, action.log_start_offset))
 
     def _caught_up(self, followed: Followed) -> None:
         if not followed.follower.has_caught_up:
@@ -383,7 +422,7 @@ class LeaderFetcher:
         if limit > log.log_start_offset:
             await self._storage.advance_starts([(log, limit)])
 
-    def _start(self, work: Coroutine[object, object, None]) -> None:
+    def _start(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         task = self._loop.create_task(_guarded(work))
         self._work.add(task)
         task.add_done_callback(self._work.discard)
@@ -396,8 +435,9 @@ _SESSION_ERRORS: Final = (
 )
 
 
-async def _guarded(work: Coroutine[object, object, None]) -> None:
+async def _guarded(work: Callable[[], Coroutine[object, object, None]]) -> None:
+    # Called here: a task that is cancelled before its first step leaves no coroutine behind.
     try:
-        await work
+        await work()
     except PenstockError as error:
         logger.warning("a replica's log could not be changed: %s", error)

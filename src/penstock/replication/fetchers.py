@@ -4,19 +4,18 @@ A fetcher lives as long as it has partitions. It decides nothing about roles.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 
+from penstock.cluster.link.lasting import kept
+from penstock.core.errors import QuarantinedLogError
 from penstock.core.types import TopicPartition
 from penstock.replication.ended_tasks import end_tasks
 from penstock.replication.fetcher import Identity, LeaderFetcher
 from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.log_cuts import LogCuts
 from penstock.replication.manager import ReplicaManager
-from penstock.replication.ports import LeaderConnections, ReplicaStorage
+from penstock.replication.ports import CopyThrottle, LeaderConnections, ReplicaStorage
 from penstock.replication.replica_session import FETCH_WAIT_MS
-
-logger = logging.getLogger(__name__)
 
 
 class Fetchers:
@@ -31,6 +30,7 @@ class Fetchers:
         identity: Callable[[], Identity],
         *,
         lag_seconds: float,
+        throttle: CopyThrottle | None = None,
     ) -> None:
         """`lag_seconds`: followers that do not report for this long count as behind."""
         self._wait_ms_max = min(FETCH_WAIT_MS, round(lag_seconds * 500))
@@ -39,6 +39,7 @@ class Fetchers:
         self._storage = storage
         self._cuts = cuts
         self._identity = identity
+        self._throttle = throttle
         self._fetchers: dict[int, tuple[LeaderFetcher, asyncio.Task[None]]] = {}
         self._leader_of: dict[TopicPartition, int] = {}
         self._lagging: set[TopicPartition] = set()
@@ -54,11 +55,12 @@ class Fetchers:
     def add(self, partition: HostedPartition, *, is_recovering: bool) -> None:
         """Begin to copy a partition from the leader of its role.
 
-        A replica on a failed disk is not copied: it would fetch at the end of its log, count as in
-        sync, and could be elected.
+        A replica on a failed disk, or with a damaged log, is not copied: it would fetch at the end
+        of its log, count as in sync, and could be elected.
         """
         self.remove(partition.name)
-        if partition.log.shared.failure is not None:
+        log = partition.log
+        if log.shared.failure is not None or isinstance(log.problem, QuarantinedLogError):
             return
         leader_id = partition.state.leader_id
         if leader_id not in self._fetchers:
@@ -79,16 +81,11 @@ class Fetchers:
             self._cuts,
             self._has_caught_up,
             wait_ms_max=self._wait_ms_max,
+            throttle=self._throttle,
         )
         name = f"fetch-from-{leader_id}"
-        task = asyncio.get_running_loop().create_task(fetcher.run(), name=name)
-        task.add_done_callback(self._report)
+        task = asyncio.get_running_loop().create_task(kept(fetcher.run, name), name=name)
         return fetcher, task
-
-    @staticmethod
-    def _report(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            logger.critical("a fetcher has ended", exc_info=task.exception())
 
     def remove(self, name: TopicPartition) -> None:
         """Copy a partition no more."""
@@ -111,6 +108,11 @@ class Fetchers:
             self.remove(name)
             if leader_id in self._fetchers:
                 self._fetchers[leader_id][0].interrupt_soon()
+
+    def look_again(self) -> None:
+        """Partitions that were left out may be copied now."""
+        for fetcher, _ in self._fetchers.values():
+            fetcher.look_again()
 
     def _synced(self, partition: HostedPartition) -> None:
         leader_id = self._leader_of.get(partition.name)

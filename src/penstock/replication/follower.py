@@ -11,8 +11,8 @@ Guarantees:
 - An answer counts only for the request that it answers. A cut, an append, each new request and the
   end of the role begin another generation; the answer of an older one is dropped. Without this rule
   a late answer could cut a log that has been mended since, or be appended to a leader's log.
-- A log is cut where the histories part, never below the high watermark, unless the leader was
-  elected uncleanly.
+- A log is cut where the histories part, never below the high watermark, unless the leader may have
+  been elected uncleanly (`partition_roles.lacks_committed`).
 
 `decide` reads an answer and returns the action; `replication.fetcher` carries it out.
 """
@@ -46,7 +46,7 @@ class Phase(Enum):
 class Append(NamedTuple):
     """Append the records of the answer, then take over the leader's offsets."""
 
-    records: memoryview
+    records: memoryview | bytes
     high_watermark: int
     log_start_offset: int
 

@@ -19,6 +19,7 @@ from typing import Final
 
 from penstock.cluster.link.partition_writes import PartitionWrite
 from penstock.core.deadlines import DeadlineTable
+from penstock.core.errors import NotLeaderError
 from penstock.core.types import TopicPartition
 from penstock.replication.ended_tasks import end_tasks
 from penstock.replication.hosted_partition import HostedPartition
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.1
 """Until a refused change is decided again: the image may not show the reason yet."""
+DEFECT_SECONDS: Final = 1.0
+"""Until a decision or a write that failed with a defect is repeated."""
 
 
 class IsrWriter:
@@ -120,6 +123,7 @@ class IsrWriter:
             if leaves_at is None:
                 continue
             if leaves_at <= now:
+                give_up_if_isolated(self._replicas, partition)
                 self.decide_soon(name)
                 leaves_at = now + self.lag_seconds
             self._watch(name, leaves_at)
@@ -131,34 +135,54 @@ class IsrWriter:
         self._is_scheduled = False
         due, self._due = self._due, {}
         changes: list[tuple[HostedPartition, IsrChange]] = []
-        brokers, now = self._metadata.image.brokers, self._loop.time()
         for name in due:
             partition = self._replicas.find(name.topic, name.partition)
-            in_sync = None if partition is None else partition.state.in_sync
-            if partition is None or in_sync is None:
+            try:
+                change = None if partition is None else self._next_change(partition)
+            except Exception:
+                # A defect with one partition must not take the change of another one.
+                logger.critical("the in-sync replicas of %s are not decided", name, exc_info=True)
+                self._loop.call_later(DEFECT_SECONDS, self.decide_soon, name)
                 continue
-            change = in_sync.next_change(
-                brokers,
-                end_offset=partition.log.end_offset,
-                high_watermark=partition.state.high_watermark,
-                min_isr=self._min_isr_of(partition),
-                now=now,
-                lag_seconds=self.lag_seconds,
-            )
-            if change is not None:
-                in_sync.begin(change)
+            if partition is not None and change is not None:
                 changes.append((partition, change))
         if changes and not self._is_stopped:
             task = self._loop.create_task(self._write(changes))
             self._writes.add(task)
             task.add_done_callback(self._writes.discard)
 
+    def _next_change(self, partition: HostedPartition) -> IsrChange | None:
+        """Decide and begin the next change of a partition, if there is one."""
+        in_sync = partition.state.in_sync
+        if in_sync is None:
+            return None
+        change = in_sync.next_change(
+            self._metadata.image.brokers,
+            end_offset=partition.log.end_offset,
+            high_watermark=partition.state.high_watermark,
+            min_isr=self._min_isr_of(partition),
+            now=self._loop.time(),
+            lag_seconds=self.lag_seconds,
+        )
+        if change is not None:
+            in_sync.begin(change)
+        return change
+
+    async def _outcomes(self, writes: list[PartitionWrite]) -> list[bool]:
+        """Write until the outcome of each change is known: without it, a change never ends."""
+        while True:
+            try:
+                return await self._metadata.write_partitions(writes)
+            except Exception:
+                logger.critical("changes of in-sync replicas are written again", exc_info=True)
+                await asyncio.sleep(DEFECT_SECONDS)
+
     async def _write(self, changes: list[tuple[HostedPartition, IsrChange]]) -> None:
         writes = [
             PartitionWrite(partition.topic_id, partition.name.partition, *change)
             for partition, change in changes
         ]
-        outcomes = await self._metadata.write_partitions(writes)
+        outcomes = await self._outcomes(writes)
         now = self._loop.time()
         for (partition, change), has_landed in zip(changes, outcomes, strict=True):
             if has_landed:
@@ -177,3 +201,13 @@ class IsrWriter:
         elif len(after) > len(before):
             self.expansions += 1
         logger.info("in-sync replicas of %s: %s, were %s", partition.name, [*after], [*before])
+
+
+def give_up_if_isolated(replicas: ReplicaManager, partition: HostedPartition) -> None:
+    """An in-sync replica does not fetch: if this broker is isolated, another one may lead.
+
+    Produces that wait are answered, so that their clients look for that leader.
+    """
+    if replicas.is_isolated():
+        gone = f"this broker does not know whether it leads {partition.name}"
+        replicas.waits.give_up(partition.waits, NotLeaderError(gone))

@@ -13,7 +13,7 @@ with `BlockingIOError` and done again by the caller through the storage service.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.core.deferred import Deferred
@@ -38,6 +38,7 @@ from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.isr import InSyncReplicas
 from penstock.replication.partition import NO_EPOCH, PartitionState
 from penstock.replication.partition_table import PartitionTable
+from penstock.replication.ports import IsrWatch, SendThrottle, Timer
 from penstock.replication.read_result import PartitionRead
 from penstock.replication.stable_bytes import stable_bytes, stable_offset
 from penstock.replication.waits import CommitWait, FetchWait, WaitTable
@@ -47,6 +48,8 @@ from penstock.storage.log.open_transactions import NO_GUARD, AbortedTransaction
 from penstock.storage.log.partition_log import PartitionLog
 
 EMPTY = memoryview(b"")
+ISOLATED_WAIT_SECONDS: Final = 2.0
+"""Longest wait while the metadata store is not reached: late followers have another leader."""
 
 
 class TransactionEnd(NamedTuple):
@@ -59,30 +62,6 @@ class TransactionEnd(NamedTuple):
     is_strict: bool = False
     """Whether the epoch must be higher than the one of the records, as it is with transactions of
     version 2; a repeated marker has no effect."""
-
-
-class Timer(Protocol):
-    """The one timer: call `WaitTable.expire` at a moment of the loop's clock."""
-
-    def now(self) -> float:
-        """The loop's monotonic time in seconds."""
-        ...
-
-    def set_alarm(self, moment: float, action: Callable[[], None]) -> None:
-        """Call `action` at `moment`, instead of at the moment set before."""
-        ...
-
-
-class IsrWatch(Protocol):
-    """Follows the leader's partitions with several replicas; `replication.isr_writer` is one."""
-
-    def appended(self, partition: HostedPartition) -> None:
-        """Records were appended: a follower may be behind now."""
-        ...
-
-    def reported(self, partition: HostedPartition, follower: int) -> None:
-        """A follower has reported its synced offset."""
-        ...
 
 
 class ReplicaManager(PartitionTable):
@@ -108,6 +87,7 @@ class ReplicaManager(PartitionTable):
         """Totals of all partitions, also of dropped ones."""
         self._alarm: float | None = None
         self.isr_watch: IsrWatch | None = None
+        self.throttle: SendThrottle | None = None
         self.on_follower_synced: Callable[[HostedPartition], None] | None = None
         """Called when more of a follower's log is on the disk."""
         self.is_isolated: Callable[[], bool] = lambda: False
@@ -223,15 +203,19 @@ class ReplicaManager(PartitionTable):
 
     def _wake_followers(self, partition: HostedPartition) -> None:
         """Let followers fetch at the end of this turn, when more records may have come."""
+        self.answer_soon(partition)
+        if self.isr_watch is not None:
+            self.isr_watch.appended(partition)
+        if partition.log.durable_offset != partition.state.local_durable_offset:
+            self._advance(partition)
+
+    def answer_soon(self, partition: HostedPartition) -> None:
+        """Let followers whose fetches wait read again at the end of this turn."""
         if partition.waits.replica_fetches:
             if not self._appended_to:
                 assert self._call_soon is not None, "a broker with replicas has an event loop"
                 self._call_soon(self._answer_followers)
             self._appended_to[partition] = None
-        if self.isr_watch is not None:
-            self.isr_watch.appended(partition)
-        if partition.log.durable_offset != partition.state.local_durable_offset:
-            self._advance(partition)
 
     def _answer_followers(self) -> None:
         partitions, self._appended_to = self._appended_to, {}
@@ -294,6 +278,11 @@ class ReplicaManager(PartitionTable):
     ) -> None:
         """Park a produce until each partition's high watermark has passed the given last offset."""
         deadline = self._timer.now() + timeout_ms / 1000
+        for partition, _ in targets:
+            if partition.state.in_sync is not None and self.is_isolated():
+                wait.is_doubtful = True
+                deadline = min(deadline, self._timer.now() + ISOLATED_WAIT_SECONDS)
+                break
         self.waits.park_commit(
             wait, [(partition.waits, last + 1) for partition, last in targets], deadline
         )
@@ -319,7 +308,10 @@ class ReplicaManager(PartitionTable):
         Raises `BlockingIOError` when the bytes are not in the page cache.
         """
         state, log = partition.state, partition.log
-        state.require_leader(current_leader_epoch)
+        if state.is_leader or fetcher is not None:
+            state.require_leader(current_leader_epoch)
+        else:
+            state.require_follower(current_leader_epoch)
         high_watermark, start = state.high_watermark, log.log_start_offset
         stable = partition.last_stable_offset
         diverging = None
@@ -334,8 +326,8 @@ class ReplicaManager(PartitionTable):
             raise OffsetOutOfRangeError(offset, start, log.end_offset)
         limit = stable if reads_committed else high_watermark
         if fetcher is not None:
-            self._follower_fetched(partition, fetcher, offset)
-            high_watermark, limit = state.high_watermark, log.end_offset
+            limit = self._follower_fetched(partition, fetcher, offset)
+            high_watermark = state.high_watermark
         if offset >= limit or (bytes_max <= 0 and not at_least_one):
             partition.require_readable()
             return PartitionRead(high_watermark, start, EMPTY, last_stable_offset=stable)
@@ -349,22 +341,27 @@ class ReplicaManager(PartitionTable):
             high_watermark, start, found.records, last_stable_offset=stable, aborted=aborted
         )
 
-    def _follower_fetched(self, partition: HostedPartition, fetcher: Fetcher, offset: int) -> None:
-        """A follower has synced everything below the offset that it fetches."""
-        in_sync = partition.state.in_sync
+    def _follower_fetched(self, partition: HostedPartition, fetcher: Fetcher, offset: int) -> int:
+        """A follower has synced everything below its offset; return the end of what it may read."""
+        in_sync, end_offset = partition.state.in_sync, partition.log.end_offset
         assert in_sync is not None, "`require_replica` has checked it"
-        if not fetcher.is_counted:
-            return
-        now, end_offset = self._timer.now(), partition.log.end_offset
-        in_sync.report(fetcher.broker_id, fetcher.broker_epoch, offset, end_offset, now)
-        self.isr_changed(partition)
-        if self.isr_watch is not None:
-            self.isr_watch.reported(partition, fetcher.broker_id)
+        if fetcher.is_counted:
+            now = self._timer.now()
+            in_sync.report(fetcher.broker_id, fetcher.broker_epoch, offset, end_offset, now)
+            self.isr_changed(partition)
+            if self.isr_watch is not None:
+                self.isr_watch.reported(partition, fetcher.broker_id)
+        throttle = self.throttle
+        if throttle is None or offset >= end_offset:
+            return end_offset
+        return offset if throttle.holds_back(partition, fetcher.broker_id) else end_offset
 
     def fetched(self, partition: HostedPartition, size: int) -> None:
         """Count the records of a partition in an answer."""
         partition.fetched_bytes += size
         self.fetched_bytes += size
+        if self.throttle is not None:
+            self.throttle.sent(partition, size)
 
     def wait_bytes(
         self, wait: FetchWait, partitions: Iterable[HostedPartition], timeout_ms: int
@@ -414,6 +411,8 @@ class ReplicaManager(PartitionTable):
         high_watermark = partition.state.high_watermark
         if partition.state.in_sync is not None:
             partition.log.high_watermark = high_watermark
+            if self.readers and self.readers.has(partition, self._timer.now()):
+                self.answer_soon(partition)
         new_bytes = 0
         # Batches that were appended during the sync are not visible yet, and count later.
         unseen = partition.unseen
@@ -435,6 +434,7 @@ class ReplicaManager(PartitionTable):
         state, log = partition.state, partition.log
         if state.leader_committed(high_watermark, log.end_offset):
             log.high_watermark = state.high_watermark
+            self.waits.wake_fetches(partition.waits)
 
     # --- Deadlines ---
 

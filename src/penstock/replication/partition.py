@@ -14,7 +14,12 @@ It parks nothing, writes nothing and reads no clock.
 from enum import Enum
 
 from penstock.cluster.elections import NO_LEADER
-from penstock.core.errors import FencedLeaderEpochError, NotLeaderError, UnknownLeaderEpochError
+from penstock.core.errors import (
+    FencedLeaderEpochError,
+    NotLeaderError,
+    PenstockError,
+    UnknownLeaderEpochError,
+)
 from penstock.core.types import TopicPartition
 from penstock.replication.isr import InSyncReplicas
 
@@ -112,15 +117,21 @@ class PartitionState:
         """Raise if this broker does not lead, or leads in another epoch (KIP-320)."""
         if not self.is_leader:
             raise NotLeaderError(f"this broker does not lead {self.name}")
-        if current_leader_epoch <= NO_EPOCH or current_leader_epoch == self.leader_epoch:
-            return
-        if current_leader_epoch < self.leader_epoch:
-            raise FencedLeaderEpochError(
-                f"{self.name} is at leader epoch {self.leader_epoch}, asked {current_leader_epoch}"
-            )
-        raise UnknownLeaderEpochError(
-            f"{self.name} is at leader epoch {self.leader_epoch}, asked {current_leader_epoch}"
-        )
+        if current_leader_epoch > NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            raise self._other_epoch(current_leader_epoch)
+
+    def require_follower(self, current_leader_epoch: int) -> None:
+        """Raise if this broker does not follow a leader, or follows in another epoch (KIP-392)."""
+        if self.leader_id == NO_LEADER:
+            raise NotLeaderError(f"this broker neither leads nor follows {self.name}")
+        if current_leader_epoch > NO_EPOCH and current_leader_epoch != self.leader_epoch:
+            raise self._other_epoch(current_leader_epoch)
+
+    def _other_epoch(self, asked: int) -> PenstockError:
+        text = f"{self.name} is at leader epoch {self.leader_epoch}, asked {asked}"
+        if asked < self.leader_epoch:
+            return FencedLeaderEpochError(text)
+        return UnknownLeaderEpochError(text)
 
     def validate(self) -> None:
         """Assert the invariants."""

@@ -26,3 +26,14 @@ def role_in(state: PartitionImage, broker_id: int, broker_epoch: int) -> RoleInE
         is_leader = broker_epoch > 0 and state.broker_epoch == broker_epoch
         return RoleInEpoch(is_leader, NO_LEADER, epoch)
     return RoleInEpoch(is_leader=False, leader_id=state.leader, leader_epoch=epoch)
+
+
+def lacks_committed(state: PartitionImage, broker_id: int) -> bool:
+    """Return whether the leader may lack records that this follower holds for committed.
+
+    The leader was elected uncleanly, and has not recovered yet; or it has, and this follower came
+    later: the state names it neither in sync nor eligible. No acknowledged record depends on such a
+    replica. After a clean election its committed records are the leader's too, so none is cut.
+    """
+    named = (*state.isr, *[one.broker_id for one in state.elr])
+    return state.is_recovering or broker_id not in named

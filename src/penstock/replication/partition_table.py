@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 
 from penstock.core.errors import PenstockError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
+from penstock.replication.followers.read_replicas import RemoteReaders
+from penstock.replication.followers.start_waits import StartWaits
 from penstock.replication.hosted_partition import HostedPartition
 
 
@@ -15,6 +17,8 @@ class PartitionTable:
         self._partitions: dict[TopicPartition, HostedPartition] = {}
         self._by_topic: dict[str | bytes, dict[int, HostedPartition]] = {}
         """The same by topic, under its name and under the 16 bytes of its id."""
+        self.readers = RemoteReaders()
+        self.start_waits = StartWaits()
         self.on_internal_role: Callable[[TopicPartition], None] | None = None
         """Called when a partition of an internal topic begins a role, or is served no more."""
         self.on_logs_failed: Callable[[list[TopicPartition]], None] | None = None
@@ -31,6 +35,9 @@ class PartitionTable:
 
     def _add(self, partition: HostedPartition) -> None:
         """Add a partition, or replace it by its next role."""
+        before = self._partitions.get(partition.name)
+        if before is not None:
+            self.readers.forget(before)
         self._partitions[partition.name] = partition
         for topic in (partition.name.topic, partition.topic_id.bytes):
             self._by_topic.setdefault(topic, {})[partition.name.partition] = partition
@@ -42,6 +49,7 @@ class PartitionTable:
         self.unserved.pop(name, None)
         partition = self._partitions.pop(name, None)
         if partition is not None:
+            self.readers.forget(partition)
             for topic in (name.topic, partition.topic_id.bytes):
                 siblings = self._by_topic[topic]
                 del siblings[name.partition]

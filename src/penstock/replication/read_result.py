@@ -13,6 +13,15 @@ class DivergingEpoch(NamedTuple):
     end_offset: int
 
 
+class Redirect(NamedTuple):
+    """The consumer should read from another replica (KIP-392)."""
+
+    replica: int
+    high_watermark: int
+    log_start_offset: int
+    last_stable_offset: int
+
+
 class PartitionRead:
     """The result of a fetch of one partition."""
 

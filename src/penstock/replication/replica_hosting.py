@@ -30,7 +30,7 @@ from penstock.cluster.changes import (
     TopicSettingsChanged,
 )
 from penstock.cluster.image import MetadataImage, PartitionImage, TopicImage
-from penstock.core.errors import StorageError
+from penstock.core.errors import NotLeaderError, StorageError
 from penstock.core.types import TopicPartition
 from penstock.records.validation import ProduceRules
 from penstock.replication.fetchers import Fetchers
@@ -41,7 +41,7 @@ from penstock.replication.isr_writer import IsrWriter
 from penstock.replication.log_cuts import LogCuts
 from penstock.replication.manager import ReplicaManager
 from penstock.replication.partition import PartitionState
-from penstock.replication.partition_roles import role_in
+from penstock.replication.partition_roles import lacks_committed, role_in
 from penstock.replication.ports import PartitionMetadata
 from penstock.storage.log.partition_log import PartitionLog
 
@@ -262,7 +262,8 @@ class ReplicaHosting:
         role = partition.state
         logger.debug("%s: %s in epoch %s", partition.name, role.role.value, role.leader_epoch)
         if role.leader_id >= 0:
-            self._fetchers.add(partition, is_recovering=state.is_recovering)
+            may_lack = lacks_committed(state, self._broker_id)
+            self._fetchers.add(partition, is_recovering=may_lack)
         elif role.in_sync is not None:
             self._isr_writer.appended(partition)
             self._isr_writer.decide_soon(partition.name)
@@ -317,7 +318,14 @@ class ReplicaHosting:
 
     def _leave(self, topic: TopicImage, index: int) -> None:
         """Serve a replica no more that was moved to another broker."""
-        self._drop(TopicPartition(topic.name, index))
+        name = TopicPartition(topic.name, index)
+        partition = self._replicas.find(topic.id.bytes, index)
+        if partition is not None:
+            # Clients look for the new leader; the topic still exists.
+            partition.state.resign()
+            gone = f"{name} was moved to other brokers"
+            self._replicas.waits.failed(partition.waits, NotLeaderError(gone))
+        self._drop(name)
         self._waiting[topic.name] = None
         self._wakened.set()
 

@@ -32,6 +32,12 @@ def begin_verification(
     return producers.verifications.begin(producer_id, base_sequence, epoch, now_ms, adds=adds)
 
 
+def is_pending(partition: HostedPartition, producer_id: int, guard: int) -> bool:
+    """Whether the question with this guard still counts: no marker came after it."""
+    known = partition.log.producers.verifications.get(producer_id)
+    return known is not None and known.guard == guard
+
+
 def confirm_verification(partition: HostedPartition, producer_id: int, guard: int) -> None:
     """The coordinator confirmed: a coordinator of this node may append its next batch."""
     partition.log.producers.verifications.confirm(producer_id, guard)

@@ -12,7 +12,12 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.core.deadlines import DeadlineTable
-from penstock.core.errors import PenstockError, RequestTimedOutError, TooManyWaitersError
+from penstock.core.errors import (
+    NotLeaderError,
+    PenstockError,
+    RequestTimedOutError,
+    TooManyWaitersError,
+)
 from penstock.core.limits import PARKED_PARTITIONS_MAX, PARKED_REQUESTS_MAX
 from penstock.core.types import TopicPartition
 
@@ -20,12 +25,22 @@ from penstock.core.types import TopicPartition
 class CommitWait:
     """A produce request: done when every batch it appended is committed, failed or timed out."""
 
-    __slots__ = ("deadline_key", "errors", "is_done", "is_local", "on_done", "pending")
+    __slots__ = (
+        "deadline_key",
+        "errors",
+        "is_done",
+        "is_doubtful",
+        "is_local",
+        "on_done",
+        "pending",
+    )
 
     def __init__(self, on_done: Callable[[], None], *, is_local: bool = False) -> None:
         self.on_done = on_done
         self.is_local = is_local
         """Whether the leader's own sync is enough (`acks=1`)."""
+        self.is_doubtful = False
+        """Whether another broker may lead by now: then a timeout says so to the client."""
         self.pending: dict[TopicPartition, int] = {}
         """Partition to the offset that must be reached."""
         self.errors: dict[TopicPartition, PenstockError] = {}
@@ -94,6 +109,13 @@ class PartitionWaits:
 
 def _fetches(partition: PartitionWaits, wait: FetchWait) -> dict[FetchWait, None]:
     return partition.replica_fetches if wait.is_from_replica else partition.fetches
+
+
+def _late(wait: CommitWait, name: TopicPartition) -> PenstockError:
+    """Return the error of records that were not committed in time."""
+    if wait.is_doubtful:
+        return NotLeaderError(f"this broker does not know whether it leads {name}")
+    return RequestTimedOutError(f"the records of {name} were appended but not committed in time")
 
 
 def _nothing() -> None:
@@ -180,6 +202,11 @@ class WaitTable:
         for fetch in tuple(partition.replica_fetches):
             self._finish(fetch)
 
+    def wake_fetches(self, partition: PartitionWaits) -> None:
+        """A follower's high watermark moved, by unknown sizes: consumers read again, or wait on."""
+        for fetch in tuple(partition.fetches):
+            self._finish(fetch)
+
     def _reach(
         self, commits: deque[tuple[int, CommitWait]], name: TopicPartition, offset: int
     ) -> None:
@@ -194,6 +221,12 @@ class WaitTable:
     def failed(self, partition: PartitionWaits, error: PenstockError) -> None:
         """The partition commits no more: its produces fail, its fetches read again."""
         partition.failure = error
+        self.give_up(partition, error)
+        for fetch in (*partition.fetches, *partition.replica_fetches):
+            self._finish(fetch)
+
+    def give_up(self, partition: PartitionWaits, error: PenstockError) -> None:
+        """Answer the produces that wait now; later ones may be committed."""
         for commits in (partition.commits, partition.local_commits):
             while commits:
                 _, wait = commits.popleft()
@@ -201,8 +234,6 @@ class WaitTable:
                     wait.errors[partition.name] = error
                     if not wait.pending:
                         self._finish(wait)
-        for fetch in (*partition.fetches, *partition.replica_fetches):
-            self._finish(fetch)
 
     def cancel(self, wait: CommitWait | FetchWait) -> None:
         """Forget a wait whose connection is gone; `on_done` is not called."""
@@ -214,9 +245,7 @@ class WaitTable:
         for wait in self._deadlines.expire(now):
             if isinstance(wait, CommitWait):
                 for name in wait.pending:
-                    wait.errors[name] = RequestTimedOutError(
-                        f"the records of {name} were appended but not committed in time"
-                    )
+                    wait.errors[name] = _late(wait, name)
                 wait.pending.clear()
             self._finish(wait)
 

@@ -33,6 +33,8 @@ from penstock.storage.managed_directory import ManagedDirectory
 
 _SWAP_RETRY_SECONDS: Final = 1.0
 """Until a cut that a swap delayed is retried."""
+_BUSY_RETRY_SECONDS: Final = 0.1
+"""Until a restart that was decided is continued, while too much work waits for the threads."""
 _CUTS_AT_ONCE: Final = 16
 """Logs that one job of a worker thread cuts: each is served again as soon as its job has ended."""
 
@@ -59,6 +61,7 @@ class CutRunner:
         rest: Rest,
         wait_unused: WaitUnused,
         on_restart: Callable[[PartitionLog], None],
+        on_damage: Callable[[PartitionLog, StorageError], None],
     ) -> None:
         self._manager = manager
         self._work = work
@@ -67,6 +70,8 @@ class CutRunner:
         self._wait_unused = wait_unused
         self._on_restart = on_restart
         """Called when all files of a log's segments were removed."""
+        self._on_damage = on_damage
+        """Called with a log that is not served any more."""
 
     async def truncate(self, offsets: Mapping[TopicPartition, int]) -> Errors:
         """Truncate logs; below its start a log begins anew. Return the errors by partition."""
@@ -162,7 +167,7 @@ class CutRunner:
             if outcome is None:
                 cut.settle()
             else:
-                errors[cut.log.topic_partition] = _broken(cut, outcome)
+                errors[cut.log.topic_partition] = self._broken(cut, outcome)
 
     # --- Restarts ---
 
@@ -178,12 +183,24 @@ class CutRunner:
                 errors[cut.log.topic_partition] = error
                 continue
             cut.move_checkpoints()
-            outcome = (await self._work(partial(_outcomes, [cut], Restart.replace_files)))[0]
+            try:
+                outcome = await self._replaced(cut)
+            except BaseException:
+                _undo(cuts[number + 1 :])
+                raise
             if outcome is not None:
-                errors[cut.log.topic_partition] = _broken(cut, outcome)
+                errors[cut.log.topic_partition] = self._broken(cut, outcome)
                 continue
             cut.settle()
             self._on_restart(cut.log)
+
+    async def _replaced(self, cut: Restart) -> OSError | PenstockError | None:
+        """The other steps; they are waited for, because the next start would do them."""
+        while True:
+            try:
+                return (await self._work(partial(_outcomes, [cut], Restart.replace_files)))[0]
+            except StorageBusyError:
+                await self._rest(_BUSY_RETRY_SECONDS)
 
     async def _decide(self, cut: Restart) -> PenstockError | None:
         """Step 1 of a restart; after an error the log is served as it was."""
@@ -194,7 +211,7 @@ class CutRunner:
                 await self._work(cut.withdraw)
             except OSError as second:
                 # Whether the next start restarts the log is not known.
-                return _broken(cut, second)
+                return self._broken(cut, second)
             cut.undo()
             return _early_error(cut.home, error)
         return None
@@ -219,6 +236,19 @@ class CutRunner:
                 else outcome
             )
         return done
+
+    def _broken(self, cut: LogCut, error: OSError | PenstockError) -> StorageError:
+        """Keep a log whose files are half cut out of service until the next start recovers it."""
+        problem: StorageError
+        if isinstance(error, OSError):
+            cut.log.problem = problem = cut.home.shared.fail(error)
+        else:
+            cut.log.problem = problem = QuarantinedLogError(
+                f"{cut.log.topic_partition}: a truncation found damage: {error}; restart the broker"
+                " to recover the log"
+            )
+            self._on_damage(cut.log, problem)
+        return problem.again()
 
 
 def _outcomes(
@@ -247,17 +277,3 @@ def _early_error(home: ManagedDirectory, error: OSError) -> StorageError:
     if error.errno in RETRIABLE_ERRNOS:
         return DiskFullError(f"no room in {home.path} to truncate a log: {error}")
     return home.shared.fail(error)
-
-
-def _broken(cut: LogCut, error: OSError | PenstockError) -> StorageError:
-    """Keep a log whose files are half cut out of service until the next start recovers it."""
-    problem: StorageError
-    if isinstance(error, OSError):
-        problem = cut.home.shared.fail(error)
-    else:
-        problem = QuarantinedLogError(
-            f"{cut.log.topic_partition}: a truncation found damage: {error}; restart the broker to"
-            " recover the log"
-        )
-    cut.log.problem = problem
-    return problem.again()

@@ -95,6 +95,7 @@ class StorageService(ThreadedReads):
             asyncio.sleep,
             self._wait_unused,
             self._forget_detached,
+            self._note_damage,
         )
         self._cuts: set[asyncio.Task[dict[TopicPartition, PenstockError]]] = set()
         """Truncations under way. They end when their callers are cancelled, too."""

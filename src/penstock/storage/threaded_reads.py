@@ -32,6 +32,12 @@ class ThreadedReads:
 
     def __init__(self) -> None:
         self._pool: WorkerPool | None = None
+        self.on_damage: Callable[[PartitionLog, StorageError], None] | None = None
+        """Called on the loop with a log that was found damaged: it is served no more."""
+
+    def _note_damage(self, log: PartitionLog, problem: StorageError) -> None:
+        if self.on_damage is not None:
+            self.on_damage(log, problem)
 
     @property
     def pool(self) -> WorkerPool:
@@ -83,6 +89,7 @@ class ThreadedReads:
                     continue
                 log.problem = QuarantinedLogError(f"{log.topic_partition}: {error}")
                 logger.error("a damaged log is not served any more: %s", log.problem)
+                self._note_damage(log, log.problem)
                 raise log.problem.again() from error
             if log.truncations == truncations:
                 return answer

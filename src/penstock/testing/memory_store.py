@@ -160,7 +160,7 @@ class MemoryMetadataStore:
         read_on_failure: Sequence[str],
     ) -> TransactionResult:
         state = self._state_at(self._revision)
-        if not all(_holds(compare, state.get(compare.key)) for compare in compares):
+        if not all(_holds(compare, state) for compare in compares):
             found = tuple(state[key] for key in read_on_failure if key in state)
             return TransactionResult(succeeded=False, revision=self._revision, values=found)
         events: dict[str, Event] = {}
@@ -224,9 +224,8 @@ class MemoryMetadataStore:
         ]
 
 
-def _holds(compare: Compare, pair: KeyValue | None) -> bool:
-    if pair is None:
-        return compare.revision == 0
-    if compare.target is CompareTarget.CREATE:
-        return pair.create_revision == compare.revision
-    return pair.mod_revision == compare.revision
+def _holds(compare: Compare, state: dict[str, KeyValue]) -> bool:
+    if compare.target is CompareTarget.NEWEST:
+        found = (pair for key, pair in state.items() if key.startswith(compare.key))
+        return all(pair.create_revision <= compare.revision for pair in found)
+    return compare.holds(state.get(compare.key))

@@ -4,7 +4,7 @@ Only the parts that Produce and Fetch use are real; the rest raises.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import NoReturn, TypeVar
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from penstock.cluster.configs.described_configs import NO_LAYERS, BrokerLayers
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import MetadataImage
+from penstock.cluster.moves.requested_moves import ReplicaMove
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.coordinator.kinds import CoordinatorKind
@@ -53,6 +54,17 @@ class Nobody:
         raise AssertionError("not used here")
 
     async def delete(self, topic_ids: Sequence[UUID]) -> NoReturn:
+        raise AssertionError("not used here")
+
+    async def move_replicas(
+        self, moves: Sequence[ReplicaMove], *, may_change_factor: bool
+    ) -> NoReturn:
+        raise AssertionError("not used here")
+
+    async def forget(self, broker_id: int) -> NoReturn:
+        raise AssertionError("not used here")
+
+    async def raise_levels(self, levels: Mapping[str, int], *, validate_only: bool) -> NoReturn:
         raise AssertionError("not used here")
 
     async def add_partitions(

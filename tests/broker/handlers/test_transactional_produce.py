@@ -175,6 +175,36 @@ def test_a_marker_between_the_answer_and_the_append_wins(bank: Bank) -> None:
     assert bank.fake.node.partition.log.producers.transactions.is_all_decided
 
 
+@pytest.mark.parametrize("version", [11, 12])
+def test_the_marker_of_the_last_transaction_may_come_before_the_yes(
+    bank: Bank, version: int
+) -> None:
+    """Guards `_begin_revoked`: with several brokers, the marker ended the next verification too."""
+    bank.send(0)
+    bank.settle()
+
+    def end_once() -> None:
+        bank.fake.coordinators.before_answer = lambda: None
+        bank.end(epoch=1, commits=True)
+
+    bank.fake.coordinators.before_answer = end_once
+    sent = bank.send(0, epoch=1, version=version)
+    bank.settle()
+    assert (result(sent).error_code, result(sent).base_offset) == (ErrorCode.NONE, 2)
+    assert [asked.producer_epoch for asked in bank.fake.coordinators.asked] == [0, 1, 1]
+
+
+def test_a_transaction_that_ended_before_the_yes_is_refused_by_its_coordinator(
+    bank: Bank,
+) -> None:
+    bank.fake.coordinators.codes = [ErrorCode.NONE, ErrorCode.PRODUCER_FENCED]
+    bank.fake.coordinators.before_answer = bank.end
+    late = bank.send(0)
+    bank.settle()
+    assert result(late).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert bank.fake.node.partition.log.producers.transactions.is_all_decided
+
+
 def test_after_an_end_the_coordinator_is_asked_again(bank: Bank) -> None:
     bank.send(0)
     bank.settle()

@@ -71,6 +71,8 @@ class Network:
         self.opened: list[FakeConnection] = []
         self.error: PenstockError | None = None
         self.holds: asyncio.Event | None = None
+        self.opens: asyncio.Event | None = None
+        """Connections are opened when it is set, if there is one."""
 
     async def __call__(
         self,
@@ -82,6 +84,8 @@ class Network:
     ) -> FakeConnection:
         del timeout_seconds, client_id, security
         await asyncio.sleep(0)
+        if self.opens is not None:
+            await self.opens.wait()
         if self.error is not None:
             raise self.error
         connection = FakeConnection(address, self._respond)

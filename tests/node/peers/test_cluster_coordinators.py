@@ -185,6 +185,22 @@ def test_too_few_replicas_in_sync_make_the_coordinator_unavailable() -> None:
     run(act)
 
 
+def test_a_commit_that_followers_do_not_confirm_is_answered_after_five_seconds() -> None:
+    """As in Kafka (offsets.commit.timeout.ms); the records stay, and may be committed later."""
+
+    async def act(scene: Scene) -> None:
+        partition = scene.role(OFFSETS_TOPIC, epoch=1, leads=True, isr=(1, 2))
+        await asyncio.sleep(0)
+        answers = scene.ask(COMMIT)
+        scene.node.timer.advance(4.9)
+        assert answers == []
+        scene.node.timer.advance(0.2)
+        assert [type(one) for one in answers] == [CoordinatorNotAvailableError]
+        assert partition.log.end_offset > 0
+
+    run(act)
+
+
 # --- Topics ---
 
 

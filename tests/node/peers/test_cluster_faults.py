@@ -10,7 +10,7 @@ from penstock.cluster.elections import joined, shrunk
 from penstock.cluster.image import PartitionImage, Replica
 from penstock.cluster.link.leader_elections import LeaderElections
 from penstock.cluster.topic_changes import MorePartitions
-from penstock.core.errors import ConfigError
+from penstock.core.errors import ConfigError, QuarantinedLogError
 from penstock.core.settings.tree import FlushSettings, Settings
 from penstock.node.foundation import MEMORY_PATH
 from penstock.node.server import BrokerServer
@@ -113,3 +113,36 @@ def test_a_start_that_fails_after_an_unclean_stop_does_not_hide_it() -> None:
         assert await since(given) > first
 
     asyncio.run(act())
+
+
+def test_other_brokers_lead_a_partition_whose_log_is_damaged() -> None:
+    """Guards `storage.on_damage`: the leader refused its clients, and went on leading."""
+
+    async def act(brokers: ThreeBrokers) -> None:
+        await brokers.create(TOPIC, 1)
+        assert not await produce(brokers, b"damaged later")
+        leader = brokers.leader(TOPIC, 0)
+        await until(lambda: len(brokers.topic(TOPIC).partitions[0].isr) == 3)
+        log = brokers.replica(leader, TOPIC, 0).log
+        segment = brokers._disks[leader].find(f"{MEMORY_PATH}/{TOPIC}-0/{0:020}.log")
+        segment.data[log.active.size - 1] ^= 255
+        storage = brokers.served(leader).storage
+        with pytest.raises(QuarantinedLogError):
+            await storage.read_cold(log, 0, 1_000, offset_limit=1, at_least_one=True)
+
+        def is_disowned() -> bool:
+            state = brokers.topic(TOPIC).partitions[0]
+            return state.leader not in (leader, -1) and all(
+                one.epoch == 0 or one.broker_id != leader for one in state.in_sync
+            )
+
+        await until(is_disowned)
+        await brokers.until_served(TOPIC)
+        assert not await produce(brokers, b"by another leader")
+        replica = brokers.replica(leader, TOPIC, 0)
+        assert replica.state.leader_id == brokers.leader(TOPIC, 0), "it follows in its role"
+        assert replica.log.end_offset == 1, "and copies nothing"
+        await until(is_disowned)
+        await brokers.stop(leader)
+
+    run(act)

@@ -6,10 +6,13 @@ from collections.abc import Callable
 import pytest
 
 from penstock.core.errors import BrokerUnreachableError
-from penstock.node.peers import crash_watch
+from penstock.node.peers import crash_watch, refusals
 from penstock.node.peers.crash_watch import CrashWatch
 from penstock.node.peers.refusals import Refusals
 from tests.cluster.shared_store import Cluster, run_cluster, until
+
+LOOK_SECONDS = 0.005
+LOOKS_MAX = 1_000
 
 
 class Line:
@@ -40,7 +43,8 @@ class Lines:
         await asyncio.sleep(0)
         self.attempts += 1
         if broker_id in self.gone:
-            if self._refusals.refused(broker_id, 1, 0.0) and self.on_refused is not None:
+            now = asyncio.get_running_loop().time()
+            if self._refusals.refused(broker_id, 1, now) and self.on_refused is not None:
                 self.on_refused(broker_id)
             raise BrokerUnreachableError("refused")
         if broker_id in self.unreachable:
@@ -131,5 +135,28 @@ def test_one_verdict_in_five_seconds() -> None:
         attempts = lines.attempts
         await until(lambda: lines.attempts >= attempts + 10)
         assert watch.verdict_count == 1
+
+    watched(body)
+
+
+def test_a_second_crash_is_noticed_when_the_next_verdict_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guards the pairs of `_keep`: the second broker was gone until its session ended."""
+    monkeypatch.setattr(crash_watch, "VERDICT_SECONDS", 0.25)
+    monkeypatch.setattr(crash_watch, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(refusals, "REFUSED_WITHIN_SECONDS", 0.05)
+
+    async def body(_cluster: Cluster, lines: Lines, watch: CrashWatch) -> None:
+        first, second = lines.open_lines
+        lines.end(first)
+        await until(lambda: watch.verdict_count == 1)
+        lines.gone.remove(first)
+        lines.end(second)
+        for _ in range(LOOKS_MAX):
+            await asyncio.sleep(LOOK_SECONDS)
+            if watch.verdict_count == 2:
+                return
+        raise AssertionError("no second verdict")
 
     watched(body)

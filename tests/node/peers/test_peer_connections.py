@@ -164,8 +164,31 @@ def test_a_connection_that_opens_while_its_registration_ends_carries_nothing() -
         await asyncio.sleep(0)
         again = broker(2, epoch=9)
         stage.publish(image_of(broker(1), again), BrokerRegistered(again))
-        with pytest.raises(AnswerLostError):
+        with pytest.raises(BrokerUnreachableError):
             await calling
+        (opened,) = stage.network.opened
+        assert (opened.is_open, opened.requests) == (False, [])
+
+    run(scene)
+
+
+def test_a_call_gives_up_a_connection_to_a_broker_that_is_gone() -> None:
+    """A machine without power answers nothing: opening takes seconds."""
+
+    async def scene(stage: Stage) -> None:
+        stage.network.opens = asyncio.Event()
+        calls = [
+            asyncio.get_running_loop().create_task(stage.connections.call(2, question()))
+            for _ in range(2)
+        ]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        stage.publish(image_of(broker(1), broker(3)), BrokerRemoved(2))
+        async with asyncio.timeout(1):
+            for call in calls:
+                with pytest.raises(BrokerUnreachableError, match="has stopped"):
+                    await call
+        assert not stage.network.opened
 
     run(scene)
 

@@ -9,7 +9,9 @@ from penstock.client.transport.addresses import Address
 from penstock.client.transport.call import Call
 from penstock.client.transport.connection import AsyncConnection, connect
 from penstock.cluster.controller import NewTopic
+from penstock.cluster.features.levels import SUPPORTED, Ranges
 from penstock.cluster.image import BrokerState, MetadataImage, TopicImage
+from penstock.cluster.service import MetadataService
 from penstock.coordinator.hashing import key_partition
 from penstock.core.settings.config import BrokerConfig
 from penstock.core.settings.coordinator_settings import GroupsSettings, TransactionsSettings
@@ -46,12 +48,15 @@ class ThreeBrokers:
     def __init__(self) -> None:
         self.store = MemoryMetadataStore()
         self.servers: dict[int, BrokerServer] = {}
+        self.features: Ranges = SUPPORTED
+        """Levels of features of the brokers that start."""
         self._connections: dict[int, AsyncConnection] = {}
         self._disks = {broker_id: MemoryDisk() for broker_id in IDS}
 
     async def start_one(self, broker_id: int) -> None:
         """Start a broker on its disk."""
-        stand_ins = StandIns(filesystem=self._disks[broker_id], metadata_store=self.store)
+        disk = self._disks[broker_id]
+        stand_ins = StandIns(filesystem=disk, metadata_store=self.store, features=self.features)
         server = BrokerServer(settings(broker_id), stand_ins=stand_ins)
         await server.__aenter__()
         self.servers[broker_id] = server
@@ -63,6 +68,11 @@ class ThreeBrokers:
         await until(
             lambda: all(one.state is BrokerState.RUNNING for one in self.image.brokers.values())
         )
+
+    def is_running(self, broker_id: int) -> bool:
+        """Return whether a broker is announced as running."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and broker.state is BrokerState.RUNNING
 
     async def stop(self, broker_id: int) -> None:
         """Stop one broker."""
@@ -84,6 +94,11 @@ class ThreeBrokers:
         assert parts is not None
         assert parts.admin._served is not None
         return parts.admin._served
+
+    @property
+    def metadata(self) -> MetadataService:
+        """The metadata of the first running broker."""
+        return self.served(next(iter(self.servers))).metadata
 
     @property
     def image(self) -> MetadataImage:
@@ -139,17 +154,25 @@ class ThreeBrokers:
         )
         return await connection.carry(call)
 
-    async def create(self, name: str, partitions: int) -> None:
-        """Create a topic with three replicas; return when each replica is in its role."""
+    @staticmethod
+    async def next_turn() -> None:
+        """Let the brokers run for a moment."""
+        await asyncio.sleep(0.002)
+
+    async def create(
+        self, name: str, partitions: int, assignments: tuple[tuple[int, ...], ...] = ()
+    ) -> None:
+        """Create a topic with three replicas, or others; return when each is in its role."""
         parts = next(iter(self.servers.values()))._parts
         assert parts is not None
         (created,) = await parts.metadata.create_topics(
             [
                 NewTopic(
                     name=name,
-                    partition_count=partitions,
-                    replication_factor=len(IDS),
-                    settings={"min.insync.replicas": "2"},
+                    partition_count=-1 if assignments else partitions,
+                    replication_factor=-1 if assignments else len(IDS),
+                    assignments=tuple(enumerate(assignments)),
+                    settings={} if assignments else {"min.insync.replicas": "2"},
                 )
             ]
         )
@@ -193,5 +216,18 @@ def run(act: Callable[[ThreeBrokers], Awaitable[None]]) -> None:
     async def begin() -> None:
         async with three_brokers() as brokers:
             await act(brokers)
+
+    asyncio.run(begin())
+
+
+def run_some(act: Callable[[ThreeBrokers], Awaitable[None]]) -> None:
+    """Let a test act on brokers that it starts itself."""
+
+    async def begin() -> None:
+        brokers = ThreeBrokers()
+        try:
+            await act(brokers)
+        finally:
+            await brokers.stop_all()
 
     asyncio.run(begin())

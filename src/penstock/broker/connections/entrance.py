@@ -16,6 +16,8 @@ from penstock.core.types import PLAINTEXT
 from penstock.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from penstock.broker.connections.login_ports import LoginChecks
     from penstock.broker.tls.tls_listener import TlsListener
 
@@ -42,6 +44,8 @@ class Entrance:
     principal_of: Callable[[bytes], Principal] | None = None
     """For a listener with client certificates: the identity in a certificate (DER); it raises
     `PenstockError` for a certificate that no rule maps."""
+    shared_sockets: "tuple[socket, ...]" = ()
+    """Listening sockets of another address, which other processes accept from too."""
     connection_count: int = 0
     """Its open connections."""
     tls: "TlsListener | None" = None

@@ -78,7 +78,8 @@ class ListenerState(Alarms):
         """Received bytes of each client that has not logged in and has some, the oldest first."""
         self._unproven_bytes = 0
         self.check_turns = CheckTurns()
-        self.connections: set[Served] = set()
+        self.connections: dict[Served, None] = {}
+        """The open connections, the oldest first."""
         self.by_address: Multiset[str] = Multiset()
         counter = metrics.counter
         self.opened = counter(
@@ -164,7 +165,7 @@ class ListenerState(Alarms):
         self.opened.value += 1
         session = connection.session
         session.number, session.opened_at = int(self.opened.value), self.loop.time()
-        self.connections.add(connection)
+        self.connections[connection] = None
         self.by_address[address] += 1
         entrance.connection_count += 1
         if is_inside:
@@ -223,5 +224,5 @@ class ListenerState(Alarms):
 
     def forget(self, connection: Served) -> None:
         """The connection is gone."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self.stop_checking(connection)

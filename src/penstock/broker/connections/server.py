@@ -100,7 +100,8 @@ class Listener:
         """Bind the addresses, so that they are known before any client is served."""
         try:
             for entrance in self.entrances:
-                self._sockets += ((entrance, bound) for bound in bind_entrance(entrance))
+                bound = bind_entrance(entrance)
+                self._sockets += ((entrance, one) for one in (*bound, *entrance.shared_sockets))
         except BaseException:
             self.close_sockets()
             raise

@@ -75,6 +75,7 @@ HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
         ApiKey.LIST_PARTITION_REASSIGNMENTS: Handler("list_partition_reassignments", 0, 0),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: Handler("alter_partition_reassignments", 0, 1),
         ApiKey.UPDATE_FEATURES: Handler("update_features", 0, 2),
+        ApiKey.UNREGISTER_BROKER: Handler("unregister_broker", 0, 0),
         ApiKey.SASL_HANDSHAKE: Handler("sasl_handshake", 0, 1),
         ApiKey.SASL_AUTHENTICATE: Handler("sasl_authenticate", 0, 2),
         ApiKey.STREAMS_GROUP_DESCRIBE: Handler("streams_group_describe", 0, 0),

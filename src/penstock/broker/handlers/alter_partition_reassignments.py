@@ -1,61 +1,72 @@
-"""AlterPartitionReassignments: the only valid target is the broker that has the partition.
+"""AlterPartitionReassignments: the replicas of partitions move to other brokers, or stop moving.
 
-With one broker this changes nothing. All other targets are refused with Kafka's errors.
+The answer comes when the moves have begun, or have been cancelled; the records are copied after it.
+Any broker carries it out. A broker that is alone is the only valid target, and nothing changes.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 
 from penstock.broker.context import RequestContext
 from penstock.broker.denials import CLUSTER_DENIED
 from penstock.broker.error_mapping import Outcome, outcome_of
-from penstock.cluster.image import MetadataImage
-from penstock.cluster.topic_rules import check_replicas
-from penstock.core.errors import (
-    InvalidReplicaAssignmentError,
-    PenstockError,
-    UnknownTopicOrPartitionError,
-)
-from penstock.core.limits import TOPIC_NAME_CHARACTERS_MAX
+from penstock.cluster.moves.requested_moves import MoveOutcome, ReplicaMove
+from penstock.core.errors import NoReassignmentError
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
 from penstock.security.acls.values import Operation
 
 
-def handle(
+async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Answer for each partition by itself; a client without ALTER gets one error for all."""
-    image = context.services.metadata.image
-    if context.allows_cluster(Operation.ALTER):
-        return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=request.allow_replication_factor_change,
-            error_code=ErrorCode.NONE,
-            responses=_answer(request, partial(_checked, image)),
-        )
+    if not context.allows_cluster(Operation.ALTER):
+        return _denied(request)
+    moves = [
+        ReplicaMove(topic.name, one.partition_index, one.replicas)
+        for topic in request.topics
+        for one in topic.partitions
+    ]
+    outcomes = await context.services.topics.move_replicas(
+        moves, may_change_factor=request.allow_replication_factor_change
+    )
     return AlterPartitionReassignmentsResponse(
-        error_code=CLUSTER_DENIED.code,
-        error_message=CLUSTER_DENIED.message,
-        responses=_answer(request, lambda _topic, _target: CLUSTER_DENIED),
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=ErrorCode.NONE,
+        responses=_answers(request, map(_shown, outcomes)),
     )
 
 
-def _answer(
-    request: AlterPartitionReassignmentsRequest,
-    outcome_for: Callable[[str, ReassignablePartition], Outcome],
+def _denied(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    count = sum(len(topic.partitions) for topic in request.topics)
+    return AlterPartitionReassignmentsResponse(
+        error_code=CLUSTER_DENIED.code,
+        error_message=CLUSTER_DENIED.message,
+        responses=_answers(request, iter([CLUSTER_DENIED] * count)),
+    )
+
+
+def _shown(outcome: MoveOutcome) -> Outcome:
+    if isinstance(outcome, NoReassignmentError):
+        # Without a message, as in Kafka.
+        return Outcome(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
+    return outcome_of(outcome)
+
+
+def _answers(
+    request: AlterPartitionReassignmentsRequest, outcomes: Iterator[Outcome]
 ) -> tuple[ReassignableTopicResponse, ...]:
+    """Return the answers in the order of the request."""
     return tuple(
         ReassignableTopicResponse(
             name=topic.name,
             partitions=tuple(
-                _result(target.partition_index, outcome_for(topic.name, target))
-                for target in topic.partitions
+                _result(target.partition_index, next(outcomes)) for target in topic.partitions
             ),
         )
         for topic in request.topics
@@ -66,30 +77,3 @@ def _result(index: int, outcome: Outcome) -> ReassignablePartitionResponse:
     return ReassignablePartitionResponse(
         partition_index=index, error_code=outcome.code, error_message=outcome.message
     )
-
-
-def _checked(image: MetadataImage, topic: str, target: ReassignablePartition) -> Outcome:
-    try:
-        return Outcome(_check(image, topic, target), None)
-    except PenstockError as error:
-        return outcome_of(error)
-
-
-def _check(image: MetadataImage, topic: str, target: ReassignablePartition) -> ErrorCode:
-    if image.topic(topic) is None:
-        # Bounded, because it is repeated for each partition.
-        shown = topic[:TOPIC_NAME_CHARACTERS_MAX]
-        raise UnknownTopicOrPartitionError(f"Unable to find a topic named {shown}.")
-    partition = image.partition(topic, target.partition_index)
-    if partition is None:
-        raise UnknownTopicOrPartitionError(
-            f"Unable to find partition {topic}:{target.partition_index}."
-        )
-    if target.replicas is None:
-        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
-    check_replicas(target.replicas, None, image.brokers)
-    if target.replicas != partition.replicas:
-        raise InvalidReplicaAssignmentError(
-            "Penstock cannot move a partition to another broker yet."
-        )
-    return ErrorCode.NONE

@@ -7,10 +7,11 @@ The features are those of `broker.features`.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from penstock.broker.context import RequestContext
-from penstock.broker.features import LEVELS, LOWEST_LEVEL
+from penstock.broker.features import FIXED, Feature, features_epoch, features_of
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.api_versions import (
     ApiVersion,
@@ -23,18 +24,8 @@ from penstock.protocol.messages.api_versions import (
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Kafka's rule for client software names and versions (KIP-511)."""
 
-_FINALIZED: Final = tuple(
-    FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-    for name, level in LEVELS.items()
-)
-_SUPPORTED: Final = tuple(
-    SupportedFeatureKey(name=name, min_version=LOWEST_LEVEL, max_version=level)
-    for name, level in LEVELS.items()
-)
 _ZERO_LEVEL_VERSION: Final = 4
 """Older clients fail on a feature whose lowest supported level is 0 (KIP-584)."""
-_FEATURES_EPOCH: Final = 0
-"""The levels never change, so one epoch is enough; clients need one that is not negative."""
 
 
 def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
@@ -53,10 +44,38 @@ def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsR
         )
         for key, versions in sorted(context.services.api_ranges.items())
     )
+    features = features_of(context.services)
     return ApiVersionsResponse(
         error_code=error,
         api_keys=api_keys,
-        supported_features=_SUPPORTED if context.api_version >= _ZERO_LEVEL_VERSION else (),
-        finalized_features_epoch=_FEATURES_EPOCH,
-        finalized_features=_FINALIZED,
+        supported_features=_supported(features, context.api_version),
+        finalized_features_epoch=features_epoch(context.services),
+        finalized_features=_FINALIZED if features is FIXED else _finalized(features),
     )
+
+
+def _supported(features: Mapping[str, Feature], version: int) -> tuple[SupportedFeatureKey, ...]:
+    has_zero = version >= _ZERO_LEVEL_VERSION
+    if features is FIXED:
+        return _SUPPORTED if has_zero else ()
+    return tuple(one for one in _listed(features) if has_zero or one.min_version > 0)
+
+
+def _listed(features: Mapping[str, Feature]) -> tuple[SupportedFeatureKey, ...]:
+    return tuple(
+        SupportedFeatureKey(name=name, min_version=one.lowest, max_version=one.highest)
+        for name, one in features.items()
+    )
+
+
+def _finalized(features: Mapping[str, Feature]) -> tuple[FinalizedFeatureKey, ...]:
+    return tuple(
+        FinalizedFeatureKey(name=name, max_version_level=one.level, min_version_level=one.level)
+        for name, one in features.items()
+        if one.level > 0
+    )
+
+
+# A broker alone answers each new connection with the same.
+_SUPPORTED: Final = _listed(FIXED)
+_FINALIZED: Final = _finalized(FIXED)

@@ -27,12 +27,13 @@ from penstock.broker.answers import CLOSE_CONNECTION, DEFECT, Answer, WaitingAns
 from penstock.broker.context import RequestContext
 from penstock.broker.fetch_answers import Outcome, TopicAnswers
 from penstock.broker.fetch_partitions import (
-    ReadAccess,
     fetcher_of,
     find_partition,
     has_grown,
+    has_news,
     is_from_replica,
-    read_code,
+    read_access,
+    read_outcome,
     refused_replica,
 )
 from penstock.broker.fetch_sessions import FetchPlan, Partitions, SessionPartition, requested
@@ -159,9 +160,7 @@ class _Fetch:
         self._found_bytes = 0
         self._bytes_left = 0
         """Bytes that the answer may still hold."""
-        self._access: ReadAccess | None = None
-        if context.services.access is not None:
-            self._access = ReadAccess(request, context)
+        self._access = read_access(request, context)
 
     def start(self) -> Answer | Deferred[Answer]:
         """The answer, or a deferred one."""
@@ -264,9 +263,10 @@ class _Fetch:
             found_bytes >= self._bytes_min
             or not self._hosted
             or any(
-                isinstance(outcome, ErrorCode) or outcome.diverging_epoch is not None
+                not isinstance(outcome, PartitionRead) or outcome.diverging_epoch is not None
                 for outcome in self._outcomes
             )
+            or (self._fetcher is not None and has_news(self._plan, self._hosted, self._context))
         )
 
     def _bytes_limit_now(self) -> int:
@@ -310,7 +310,7 @@ class _Fetch:
             )
             self._add(partition, found)
         except PenstockError as error:
-            self._outcomes.append(read_code(error))
+            self._outcomes.append(read_outcome(error))
 
     def _add(self, partition: HostedPartition, found: PartitionRead) -> None:
         self._outcomes.append(found)
@@ -362,7 +362,7 @@ class _Fetch:
             return not is_same or has_grown(self._hosted, self._plan.partitions)
         # An error is answered at once, so the fetch need not be woken for it either.
         return len(self._hosted) != len(self._outcomes) or any(
-            isinstance(outcome, ErrorCode)
+            not isinstance(outcome, PartitionRead)
             or partition.state.high_watermark != outcome.high_watermark
             for partition, outcome in zip(self._hosted, self._outcomes, strict=True)
         )
@@ -399,7 +399,7 @@ class _Fetch:
                 )
                 self._add(partition, found)
             except PenstockError as error:
-                self._outcomes.append(read_code(error))
+                self._outcomes.append(read_outcome(error))
 
     def _throttled(self) -> FetchResponse | None:
         """The answer without records if a quota is exceeded, else None."""

@@ -1,7 +1,12 @@
-"""ListPartitionReassignments: partitions do not move here, so the list is always empty."""
+"""ListPartitionReassignments: the partitions whose replicas are moving."""
+
+from collections.abc import Iterable
 
 from penstock.broker.context import RequestContext
 from penstock.broker.denials import CLUSTER_DENIED
+from penstock.broker.pacing.slices import NextTurn
+from penstock.cluster.image import MetadataImage, PartitionImage
+from penstock.cluster.moves.reassignment import is_moving
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -12,13 +17,49 @@ from penstock.protocol.messages.list_partition_reassignments import (
 from penstock.security.acls.values import Operation
 
 
-def handle(
+async def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """No reassignment is in progress; topics that do not exist are passed over, as in Kafka."""
+    """Return the partitions that are moving, of the topics in the request or of all.
+
+    Topics and partitions that do not exist are passed over, as in Kafka.
+    """
     if not context.allows_cluster(Operation.DESCRIBE):
         return _denied(request)
-    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, topics=())
+    image = context.services.metadata.image
+    turn = NextTurn(context.services.turns, context.services.clock)
+    found: list[OngoingTopicReassignment] = []
+    for name, indexes in _asked(request, image):
+        moving: list[OngoingPartitionReassignment] = []
+        for index in indexes:
+            state = image.partition(name, index)
+            if state is not None and is_moving(state):
+                moving.append(_ongoing(index, state))
+        if moving:
+            found.append(OngoingTopicReassignment(name=name, partitions=tuple(moving)))
+        await turn.wait_if_due()
+    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, topics=tuple(found))
+
+
+def _asked(
+    request: ListPartitionReassignmentsRequest, image: MetadataImage
+) -> Iterable[tuple[str, Iterable[int]]]:
+    """Return each topic with its partitions; once, however often the request repeats it."""
+    if request.topics is None:
+        return ((one.name, range(len(one.partitions))) for one in image.topics.values())
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return asked.items()
+
+
+def _ongoing(index: int, state: PartitionImage) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(
+        partition_index=index,
+        replicas=state.replicas,
+        adding_replicas=tuple(sorted(state.adding)),
+        removing_replicas=tuple(sorted(state.removing)),
+    )
 
 
 def _denied(request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:

@@ -4,7 +4,8 @@ A transactional batch may be appended if its transaction is open in the partitio
 coordinator, on this broker or another one, says that the partition belongs to it. For clients of
 transaction version 2 the broker adds the partition; older clients have added it, and the broker
 only checks. A coordinator that is still ending the producer's last transaction is asked again for a
-short while, because the client did nothing wrong.
+short while, because the client did nothing wrong. So is one whose answer came after the marker of
+that last transaction: the marker ends each verification, also the one of the next transaction.
 
 It appends nothing, and it does NOT decide the state of the transaction.
 """
@@ -19,7 +20,11 @@ from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.replication.hosted_partition import HostedPartition
-from penstock.replication.verification import begin_verification, confirm_verification
+from penstock.replication.verification import (
+    begin_verification,
+    confirm_verification,
+    is_pending,
+)
 from penstock.storage.log.open_transactions import NO_GUARD
 
 BROKER_VERSION: Final = 5
@@ -34,6 +39,10 @@ RETRY_SECONDS_LONGEST: Final = 0.02
 RETRY_SECONDS_MAX: Final = 0.1
 """Kafka's add.partitions.to.txn.retry.backoff.max.ms: then the client gets a retriable error."""
 
+MARKERS_BEFORE_AN_ANSWER_MAX: Final = 3
+"""A coordinator sends a marker again if it got no answer. More markers mean another transaction:
+the append is refused."""
+
 
 class Claim(NamedTuple):
     """The producer's identity in a request."""
@@ -46,12 +55,13 @@ class Claim(NamedTuple):
 class TransactionCheck:
     """One request's question to the coordinator of its transaction."""
 
-    __slots__ = ("_adds", "_claim", "_context", "errors", "guards")
+    __slots__ = ("_adds", "_claim", "_context", "_sequences", "errors", "guards")
 
     def __init__(self, context: RequestContext, claim: Claim, *, adds: bool) -> None:
         self._context = context
         self._claim = claim
         self._adds = adds
+        self._sequences: Mapping[HostedPartition, int] = {}
         self.guards: dict[HostedPartition, int] = {}
         """The guards that appends must present, for partitions where no transaction is open yet."""
         self.errors: dict[HostedPartition, ErrorCode] = {}
@@ -62,23 +72,27 @@ class TransactionCheck:
         # A request that waited for its turn begins anew: others may have opened the transaction.
         self.guards.clear()
         self.errors.clear()
-        services = self._context.services
-        claim, now_ms = self._claim, services.clock.now_ms()
-        for partition, sequence in batches.items():
-            try:
-                guard = begin_verification(
-                    partition,
-                    (claim.producer_id, claim.producer_epoch),
-                    sequence,
-                    now_ms,
-                    adds=self._adds,
-                )
-            except PenstockError as error:
-                self.errors[partition] = code_of(error)
-                continue
-            if guard != NO_GUARD:
-                self.guards[partition] = guard
+        self._sequences = batches
+        now_ms = self._context.services.clock.now_ms()
+        for partition in batches:
+            self._begin(partition, now_ms)
         return bool(self.guards)
+
+    def _begin(self, partition: HostedPartition, now_ms: int) -> None:
+        claim = self._claim
+        try:
+            guard = begin_verification(
+                partition,
+                (claim.producer_id, claim.producer_epoch),
+                self._sequences[partition],
+                now_ms,
+                adds=self._adds,
+            )
+        except PenstockError as error:
+            self.errors[partition] = code_of(error)
+            return
+        if guard != NO_GUARD:
+            self.guards[partition] = guard
 
     async def ask(self) -> None:
         """Ask about all partitions that have a guard; fills `errors`."""
@@ -94,6 +108,10 @@ class TransactionCheck:
             await asyncio.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, RETRY_SECONDS_LONGEST)
             codes = await self._ask_once()
+        for _ in range(MARKERS_BEFORE_AN_ANSWER_MAX):
+            if not self._begin_revoked(codes):
+                break
+            codes = await self._ask_once()
         for partition, guard in self.guards.items():
             code = codes.get(partition.name, ErrorCode.UNKNOWN_SERVER_ERROR)
             if not partition.state.is_leader:
@@ -103,6 +121,25 @@ class TransactionCheck:
                 confirm_verification(partition, self._claim.producer_id, guard)
             else:
                 self.errors[partition] = code
+
+    def _begin_revoked(self, codes: Mapping[TopicPartition, ErrorCode]) -> bool:
+        """Begin anew where a marker came before the coordinator's yes; return whether one did.
+
+        Two brokers write and ask at once: the coordinator of the last transaction keeps the
+        question until its markers are written, and the marker in this partition ended the
+        verification. The yes may not be used, since it may be older than the marker.
+        """
+        producer_id = self._claim.producer_id
+        revoked = [
+            partition
+            for partition, guard in self.guards.items()
+            if codes.get(partition.name) is ErrorCode.NONE
+            and not is_pending(partition, producer_id, guard)
+        ]
+        for partition in revoked:
+            del self.guards[partition]
+            self._begin(partition, self._context.services.clock.now_ms())
+        return bool(revoked) and bool(self.guards)
 
     async def _ask_once(self) -> dict[TopicPartition, ErrorCode]:
         # Imported here: most producers have no transactions, and a broker starts without it.

@@ -22,6 +22,7 @@ from penstock.cluster.configs.described_configs import (
     Synonym,
     broker_synonyms,
 )
+from penstock.cluster.configs.drain_setting import DRAIN
 from penstock.cluster.configs.topic_config_table import SettingType, TopicConfig
 from penstock.core.limits import (
     FETCH_BYTES_MAX,
@@ -29,13 +30,14 @@ from penstock.core.limits import (
     FRAME_BYTES_MAX,
     KEEP_ALIVES_PER_SESSION,
 )
-from penstock.core.settings.tree import FIELDS, Settings, flat_values
+from penstock.core.settings.tree import FIELDS, Settings
 
 _BOOLEAN, _STRING, _INT = SettingType.BOOLEAN, SettingType.STRING, SettingType.INT
 _SHORT, _LONG, _LIST = SettingType.SHORT, SettingType.LONG, SettingType.LIST
 
 _SETTINGS: Final[Mapping[str, SettingType]] = {
     "cluster.min_insync_replicas_default": _INT,
+    "cluster.replica_selector_class": _STRING,
     "cluster.unclean_leader_election": _BOOLEAN,
     "groups.consumer_assignment_interval_ms": _INT,
     "groups.consumer_assignment_interval_ms_max": _INT,
@@ -224,7 +226,10 @@ def _setting_row(key: str, kind: SettingType) -> _Row:
     name, documentation = field.json_schema_extra["kafka"], field.description
     assert isinstance(name, str), key
     assert documentation is not None, key
-    return _Row(name, kind, lambda settings: flat_values(settings)[key], documentation)
+    section, _, own = key.partition(".")
+    return _Row(
+        name, kind, lambda settings: getattr(getattr(settings, section), own), documentation
+    )
 
 
 _ROWS: Final = (*(_setting_row(key, kind) for key, kind in _SETTINGS.items()), *_OTHERS)
@@ -257,16 +262,64 @@ _DEFAULTS: Final[Mapping[str, str]] = {
 }
 """Settings without a default value are absent: they are unset, or have a coarser unit."""
 
-_SHOWN_IF_GIVEN: Final = frozenset({"super.users", "allow.everyone.if.no.acl.found"})
-"""Settings of Kafka's authorizer, which a broker without them does not list."""
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+_UNLIMITED: Final = str(2**63 - 1)
+
+OPERATION_CONFIGS: Final[Mapping[str, TopicConfig]] = {
+    config.name: replace(config, minimum=minimum)
+    for config, minimum in (
+        (
+            _config(
+                LEADER_RATE,
+                _LONG,
+                _UNLIMITED,
+                "Bytes a second that this broker sends to other brokers for the replicas in "
+                "leader.replication.throttled.replicas of a topic.",
+            ),
+            0,
+        ),
+        (
+            _config(
+                FOLLOWER_RATE,
+                _LONG,
+                _UNLIMITED,
+                "Bytes a second that this broker copies from other brokers for the replicas in "
+                "follower.replication.throttled.replicas of a topic.",
+            ),
+            0,
+        ),
+        (
+            _config(
+                DRAIN,
+                _BOOLEAN,
+                "false",
+                "Whether other brokers lead the partitions of this broker, if they can.",
+            ),
+            None,
+        ),
+    )
+}
+"""Settings for the operation of a running broker. They have no place in a settings file."""
+
+_SHOWN_IF_GIVEN: Final = frozenset(
+    {"super.users", "allow.everyone.if.no.acl.found", *OPERATION_CONFIGS}
+)
+"""Settings that a broker without them does not list: those of Kafka's authorizer, and those for
+operation."""
 
 DYNAMIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {
-    name: replace(
-        config,
-        name=name,
-        documentation=f"{config.name} of topics that do not say otherwise. {config.documentation}",
-    )
-    for name, config in TOPIC_SYNONYMS.items()
+    **{
+        name: replace(
+            config,
+            name=name,
+            documentation=(
+                f"{config.name} of topics that do not say otherwise. {config.documentation}"
+            ),
+        )
+        for name, config in TOPIC_SYNONYMS.items()
+    },
+    **OPERATION_CONFIGS,
 }
 """Settings that can be changed over the wire, by the broker's names."""
 
@@ -298,7 +351,7 @@ def describe_broker(layers: BrokerLayers) -> tuple[DescribedConfig, ...]:
     return tuple(
         _described(BROKER_CONFIGS[name], layers)
         for name in sorted(BROKER_CONFIGS)
-        if name not in _SHOWN_IF_GIVEN or name in layers.static
+        if name not in _SHOWN_IF_GIVEN or layers.given(name) is not None
     )
 
 

@@ -338,7 +338,7 @@ _REPLICATION_AND_TIERING: Final = (
         "",
         None,
         "Replicas whose fetching is throttled at the leader, as partition:broker, or * for all.",
-        honoured=False,
+        honoured=True,
     ),
     _row(
         "follower.replication.throttled.replicas",
@@ -346,7 +346,7 @@ _REPLICATION_AND_TIERING: Final = (
         "",
         None,
         "Replicas whose fetching is throttled at the follower, as partition:broker, or * for all.",
-        honoured=False,
+        honoured=True,
     ),
     _row(
         "remote.storage.enable",

@@ -32,6 +32,11 @@ _RANGES: Final = {
 TOPIC_CONFIGS: Final[Mapping[str, TopicConfig]] = {config.name: config for config in TABLE}
 """Every topic setting by name."""
 
+LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+_THROTTLED: Final = frozenset({LEADER_REPLICAS, FOLLOWER_REPLICAS})
+_THROTTLED_REPLICA: Final = re.compile(r"([0-9]+):([0-9]+)", re.ASCII)
+
 COMPACTION_LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 """Settings that can contradict each other: the first must not exceed the second."""
 
@@ -196,17 +201,45 @@ def parse_value(config: TopicConfig, text: str) -> SettingValue:
                 raise _invalid(config, text, "Not a number of type DOUBLE")
             return _bounded(config, text, float(trimmed))
         case SettingType.LIST:
-            items = tuple(item.strip() for item in trimmed.split(",")) if trimmed else ()
-            if config.choices and "" in items:
-                raise InvalidTopicConfigError(
-                    f"Configuration '{config.name}' values must not be empty."
-                )
-            for item in items:
-                _check_choice(config, item)
-            return items
+            return _items(config, trimmed)
         case SettingType.STRING:
             _check_choice(config, trimmed)
             return trimmed
+
+
+def _items(config: TopicConfig, text: str) -> tuple[str, ...]:
+    items = tuple(item.strip() for item in text.split(",")) if text else ()
+    if config.choices and "" in items:
+        raise InvalidTopicConfigError(f"Configuration '{config.name}' values must not be empty.")
+    for item in items:
+        _check_choice(config, item)
+    if config.name in _THROTTLED:
+        _check_throttled(config, items)
+    return items
+
+
+def _check_throttled(config: TopicConfig, items: tuple[str, ...]) -> None:
+    is_list = all(not item or _THROTTLED_REPLICA.fullmatch(item) for item in items)
+    if not is_list and "".join(items) != "*":
+        raise _invalid(
+            config,
+            f"[{', '.join(items)}]",
+            f"{config.name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        )
+
+
+def throttled_partitions(name: str, text: str, broker_id: int) -> frozenset[int] | None:
+    """Return the partitions of a topic whose replica on a broker is throttled; None for all.
+
+    `text` is the value of `LEADER_REPLICAS` or `FOLLOWER_REPLICAS`.
+    """
+    items = parse_value(TOPIC_CONFIGS[name], text)
+    assert isinstance(items, tuple)
+    if "*" in items:
+        return None
+    pairs = [item.split(":") for item in items if item]
+    return frozenset(int(number) for number, broker in pairs if int(broker) == broker_id)
 
 
 def _whole_number(config: TopicConfig, text: str) -> int:

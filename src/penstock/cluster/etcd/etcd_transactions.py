@@ -33,6 +33,10 @@ from penstock.core.errors import StoreError
 
 _TARGETS = {CompareTarget.CREATE: (1, 5), CompareTarget.MOD: (2, 6)}
 """The target's number, and the field of the revision."""
+_LESS = 2
+"""The result of a compare with which the key's revision is lower; without one they are equal."""
+_RANGE_END = 64
+"""The field with which a compare is about each key of a range."""
 
 
 def transaction_request(
@@ -69,6 +73,16 @@ def first_session(operations: Sequence[Operation]) -> int:
 
 
 def _compare(compare: Compare) -> bytes:
+    if compare.target is CompareTarget.NEWEST:
+        first, end = prefix_range(compare.key)
+        target, field = _TARGETS[CompareTarget.CREATE]
+        return (
+            number_field(1, _LESS)
+            + number_field(2, target)
+            + bytes_field(3, first)
+            + number_field(field, compare.revision + 1)
+            + bytes_field(_RANGE_END, end)
+        )
     target, field = _TARGETS[compare.target]
     key = bytes_field(3, key_bytes(compare.key))
     return number_field(2, target) + key + number_field(field, compare.revision)

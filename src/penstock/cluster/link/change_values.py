@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.cluster.controller import GuardedWrites
+from penstock.cluster.features.levels import SUPPORTED, Ranges
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.keys import Keys
+from penstock.cluster.moves.internal_topics import REPLICAS_MAX
 from penstock.cluster.stores.port import Compare
 from penstock.core.limits import BROKER_SESSION_SECONDS
 
@@ -39,3 +41,7 @@ class ClusterRules:
     """A broker that is silent for this long counts as stopped."""
     rebalance_seconds: float | None = 300.0
     """Between two checks for first replicas that can lead again; None for never."""
+    features: Ranges = SUPPORTED
+    """The levels of features that the broker supports."""
+    internal_replicas_max: int = REPLICAS_MAX
+    """Replicas that internal topics get when as many brokers run."""

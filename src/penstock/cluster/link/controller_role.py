@@ -20,6 +20,7 @@ from penstock.cluster.image import BrokerState, MetadataImage
 from penstock.cluster.link.broker_link import BrokerLink
 from penstock.cluster.link.controlling import Elections
 from penstock.cluster.link.leftovers import has_leftovers, sweep_writes
+from penstock.cluster.moves.internal_topics import min_isr_writes
 from penstock.cluster.stores.port import Compare
 from penstock.core.errors import StoreError
 
@@ -79,6 +80,7 @@ class ControllerRole:
                 await self._sweep_rules()
             if self._elections is not None:
                 await self._elections.carry_out(self._guards)
+                await self._secure_internal_topics()
             await self._release_creations()
             await self._sweep_partitions()
         except StoreError as error:
@@ -98,6 +100,17 @@ class ControllerRole:
             return None
         key = self._link.keys.controller()
         return (*self._link.guards(), Compare.created_at(key, controller.revision))
+
+    async def _secure_internal_topics(self) -> None:
+        """Let internal topics that have got three replicas acknowledge with two."""
+        guards = self._guards()
+        if guards is None or not any(min_isr_writes(self._link.keys, self._link.image, guards)):
+            return
+        async with self._link.changing():
+            guards, image = self._guards(), self._link.image
+            if guards is not None:
+                for write in min_isr_writes(self._link.keys, image, guards):
+                    await self._link.write((write,))
 
     async def _release_creations(self) -> None:
         """Delete the keys of creations that this broker began and could not end."""

@@ -6,8 +6,10 @@ changes nothing. After a failed compare it decides again on the newer image, wit
 transactions: one partition that changes often must not stop the others. All of it runs beside the
 changes of administrators, and waits for none of them.
 
-The order: partitions of brokers that have gone or come; leaders, then replicas of draining brokers;
-first replicas that lead again. Nothing is decided here.
+The order: reassignments whose replicas have joined; partitions of brokers that have gone or come;
+leaders, then replicas of draining brokers; internal topics with too few replicas; first replicas
+that lead again. Only changes that concern all partitions cost a look at each. Nothing is decided
+here.
 """
 
 import asyncio
@@ -26,6 +28,7 @@ from penstock.cluster.changes import (
     PartitionsChanged,
     TopicPublished,
 )
+from penstock.cluster.configs.drain_setting import drained_brokers
 from penstock.cluster.controller import PARTITIONS_PER_TRANSACTION, GuardedWrites
 from penstock.cluster.elections import (
     Decide,
@@ -34,14 +37,20 @@ from penstock.cluster.elections import (
     is_settled,
     member_decision,
     preferred_decision,
+    state_writes,
     without_drained_leader,
     without_drained_replicas,
 )
 from penstock.cluster.image import BrokerState, MetadataImage, PartitionImage, TopicImage
 from penstock.cluster.link.broker_link import BrokerLink
+from penstock.cluster.link.change_values import ClusterRules
 from penstock.cluster.link.preferred_leaders import STABLE_SECONDS, PreferredLeaders
+from penstock.cluster.moves.internal_topics import growth_decision
+from penstock.cluster.moves.reassignment import completion_decision
+from penstock.cluster.moves.running_moves import RunningMoves
 from penstock.cluster.stores.port import Compare
 from penstock.core.clock import Clock
+from penstock.core.errors import StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -66,16 +75,18 @@ class Elections:
         link: BrokerLink,
         defaults: Callable[[MetadataImage], Mapping[str, str]],
         clock: Clock,
-        *,
-        rebalance_seconds: float | None,
+        rules: ClusterRules,
     ) -> None:
-        """`rebalance_seconds`: between two examinations of first replicas; None for never."""
         self._link = link
         self._defaults = defaults
         self._clock = clock
-        self._rebalance_seconds = rebalance_seconds
+        self._rebalance_seconds = rules.rebalance_seconds
+        self._internal_replicas_max = rules.internal_replicas_max
         self._preferred = PreferredLeaders()
         self._examine_at = 0.0
+        self._moves = RunningMoves()
+        self._must_look = True
+        """Whether there may be something to decide about any partition of the cluster."""
 
     def follow(
         self, before: MetadataImage, image: MetadataImage, changes: tuple[Change, ...]
@@ -87,7 +98,8 @@ class Elections:
         self._preferred.follow(image, changes)
         if _has_started(before, changes):
             self._examine_within(STABLE_SECONDS)
-        return concerns(image, changes)
+        self._must_look = concerns(image, changes) or self._must_look
+        return self._moves.follow(changes) or self._must_look
 
     @property
     def next_seconds(self) -> float | None:
@@ -104,27 +116,55 @@ class Elections:
         partition_max = PARTITIONS_PER_TRANSACTION
         while (compares := guards()) is not None:
             image = self._link.image
-            for decide, count_max in self._decisions(image):
-                writes = election_writes(
-                    self._link.keys,
-                    image,
-                    decide,
-                    compares,
-                    count_max=count_max,
-                    partition_max=partition_max,
-                    skipped=self._link.followed.unreadable,
-                )
-                sent, stored = await self._send(writes)
-                if sent:
-                    break
-            else:
+            try:
+                sent, stored = await self._decide(image, compares, partition_max)
+            except StoreError:
+                self._must_look = True
+                raise
+            if not sent:
                 return
             is_stored = stored == sent
             partition_max = (
                 PARTITIONS_PER_TRANSACTION if is_stored else max(1, partition_max // _SMALLER)
             )
-            if not is_stored and self._link.image is image:
-                await asyncio.sleep(PAUSE_SECONDS)
+            if not is_stored:
+                self._must_look = True
+                if self._link.image is image:
+                    await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _decide(
+        self, image: MetadataImage, compares: Guards, partition_max: int
+    ) -> tuple[int, int]:
+        """Write the first decision that changes something; return as `_send`.
+
+        Moves of replicas that are done cost a look at their partitions only.
+        """
+        keys = self._link.keys
+        moved = self._moves.take(keys, image)
+        writes = state_writes(keys, image, moved, compares, partition_max=partition_max)
+        sent, stored = await self._send(writes)
+        if sent:
+            return sent, stored
+        is_due = self._rebalance_seconds is not None and self.next_seconds == 0.0
+        if not self._must_look and not is_due:
+            return 0, 0
+        self._must_look = False
+        for decide, count_max in self._decisions(image):
+            writes = election_writes(
+                keys,
+                image,
+                decide,
+                compares,
+                count_max=count_max,
+                partition_max=partition_max,
+                skipped=self._link.followed.unreadable,
+            )
+            sent, stored = await self._send(writes)
+            if sent:
+                # There may be more, and other decisions follow.
+                self._must_look = True
+                return sent, stored
+        return 0, 0
 
     def _decisions(self, image: MetadataImage) -> Iterator[tuple[Decide, int | None]]:
         """Yield the decisions in their order, each with the most partitions of one round."""
@@ -135,9 +175,13 @@ class Elections:
 
         members = Members.of(image)
         yield member_decision(image, is_unclean_allowed), None
+        yield completion_decision(members), None
         if members.draining:
             yield _of_members(without_drained_leader, members), PARTITIONS_PER_TRANSACTION
             yield _of_members(without_drained_replicas, members), PARTITIONS_PER_TRANSACTION
+        grown = growth_decision(image, self._internal_replicas_max)
+        if grown is not None:
+            yield grown, None
         now = self._clock.monotonic()
         if self._rebalance_seconds is not None and now >= self._examine_at:
             due = self._preferred.examine(image, now)
@@ -184,6 +228,7 @@ def concerns(image: MetadataImage, changes: Iterable[Change]) -> bool:
     A change of one partition costs only a look at it: leaders change in-sync replicas all the time.
     """
     epochs = {broker.id: broker.epoch for broker in image.brokers.values()}
+    drained = drained_brokers(image)
     for change in changes:
         match change:
             case (
@@ -197,6 +242,9 @@ def concerns(image: MetadataImage, changes: Iterable[Change]) -> bool:
             case PartitionsChanged(_, partitions):
                 states: Iterable[PartitionImage | None] = partitions.values()
                 if any(one is not None and not is_settled(one, epochs) for one in states):
+                    return True
+                # Another replica of a drained leader may have joined.
+                if drained and any(one is not None and one.leader in drained for one in states):
                     return True
             case TopicPublished(name):
                 # Also at a change of its settings, which may allow an unclean election.

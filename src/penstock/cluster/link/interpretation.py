@@ -27,6 +27,7 @@ from penstock.cluster.changes import (
     ControllerChanged,
     CreationNoted,
     GroupSettingsChanged,
+    LevelsChanged,
     NodeChanged,
     PartitionsChanged,
     ProducerIdsTaken,
@@ -39,6 +40,7 @@ from penstock.cluster.image import (
     NO_SETTINGS,
     BrokerSettingsImage,
     CreationImage,
+    FeaturesImage,
     GroupImage,
     PartitionImage,
     QuotaImage,
@@ -149,6 +151,12 @@ def _creation(pair: KeyValue | None) -> CreationImage | None:
     return None if pair is None else values.read_creation(pair.value, pair.create_revision)
 
 
+def _features(pair: KeyValue | None) -> FeaturesImage:
+    if pair is None:
+        return FeaturesImage()
+    return FeaturesImage(values.read_features(pair.value), pair.mod_revision)
+
+
 def _broker_change(broker_id: int, pair: KeyValue | None) -> Change:
     if pair is None:
         return BrokerRemoved(broker_id)
@@ -189,6 +197,8 @@ def _other_change(key: ParsedKey, pair: KeyValue | None) -> Iterable[Change]:
             yield ControllerChanged(
                 None if pair is None else values.read_controller(pair.value, pair.create_revision)
             )
+        case KeyKind.FEATURES:
+            yield LevelsChanged(_features(pair))
         case KeyKind.PRODUCER_IDS if pair is not None:
             yield ProducerIdsTaken(values.read_next_producer_id(pair.value), pair.mod_revision)
         case KeyKind.CLUSTER_ID if pair is not None:

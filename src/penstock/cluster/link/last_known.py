@@ -19,6 +19,7 @@ from penstock.cluster.changes import (
     ControllerChanged,
     CreationNoted,
     GroupSettingsChanged,
+    LevelsChanged,
     NodeChanged,
     PartitionsChanged,
     ProducerIdsTaken,
@@ -64,6 +65,8 @@ def last_known(image: MetadataImage, key: ParsedKey) -> Iterator[Change]:
 
 def _last_of_names(image: MetadataImage, key: ParsedKey) -> Iterator[Change]:
     match key.kind:
+        case KeyKind.FEATURES:
+            yield LevelsChanged(image.features)
         case KeyKind.GROUP_SETTINGS:
             yield GroupSettingsChanged(key.name, image.groups.get(key.name))
         case KeyKind.BROKER_SETTINGS:
@@ -97,6 +100,10 @@ def published_again(topic: TopicImage) -> tuple[Change, ...]:
 
 def may_hold(keys: Keys, image: MetadataImage, compare: Compare) -> bool:
     """Return whether a compare holds on an image; True also for a key that images do not have."""
+    if compare.target is CompareTarget.NEWEST:
+        is_of_brokers = compare.key == keys.brokers()
+        newest = max((one.epoch for one in image.brokers.values()), default=0)
+        return not is_of_brokers or newest <= compare.revision
     known = _revision(image, keys.parse(compare.key), compare.target)
     return known is None or known == compare.revision
 
@@ -121,6 +128,8 @@ def _revision(image: MetadataImage, key: ParsedKey, target: CompareTarget) -> in
             return 0 if node is None else node.revision
         case KeyKind.PRODUCER_IDS:
             return image.producer_ids_revision
+        case KeyKind.FEATURES:
+            return image.features.revision
         case _ if key.kind in _BY_NAME:
             found = _BY_NAME[key.kind](image, key.name)
             return 0 if found is None else found.revision

@@ -18,9 +18,16 @@ from typing import Final
 
 from penstock.cluster import values
 from penstock.cluster.controller import GuardedWrites
+from penstock.cluster.features.levels import unsupported_level
 from penstock.cluster.image import BrokerImage, BrokerState, MetadataImage
 from penstock.cluster.keys import Keys
-from penstock.cluster.link.registration import check_takeover, decide_registration
+from penstock.cluster.link.registration import (
+    check_takeover,
+    decide_registration,
+    duplicate_directory,
+    is_elsewhere,
+)
+from penstock.cluster.link.transfer_mark import read_transfer
 from penstock.cluster.stores.port import (
     Compare,
     KeyValue,
@@ -43,6 +50,8 @@ ISOLATION_SHARE: Final = 7.5 / 9
 store can have ended its session."""
 LATE_SECONDS: Final = 1.0
 """A timer that is later than this: the event loop hung, and a keep-alive waits for a timely one."""
+GONE_SECONDS: Final = 1.0
+"""Between two looks at the session of a broker with the same directory at other addresses."""
 TICK_SECONDS: Final = 0.1
 """Time of a timer that shows whether the event loop is on time again."""
 
@@ -83,12 +92,21 @@ class Membership:
         self._is_registered = False
         """Whether the broker has registered and the registration is not known to be lost."""
         self._one_at_a_time = asyncio.Lock()
-        self.problem: str | None = None
-        """Why the registration could not be kept at the last attempt."""
+        self._loss: str | None = None
+        self._misfit: str | None = None
 
     def guard(self) -> Compare:
         """Return the compare that holds while this registration is valid."""
         return Compare.created_at(self._keys.broker(self._broker.id), self._epoch)
+
+    @property
+    def problem(self) -> str | None:
+        """Why the registration was not kept at the last attempt, or which level is not supported.
+
+        A level is raised only if each registered broker supports it. Another way to raise it, such
+        as the restoring of a backup of etcd, must be noticed.
+        """
+        return self._loss or self._misfit
 
     @property
     def broker_id(self) -> int:
@@ -117,7 +135,8 @@ class Membership:
         return silence > self._session_seconds * ISOLATION_SHARE
 
     def follow(self, image: MetadataImage) -> None:
-        """Notice a lost registration in an image that is not older than it."""
+        """Notice a lost registration in an image that is not older than it, and a new level."""
+        self._misfit = unsupported_level(image.features.levels, self._broker.features)
         if not self._is_registered or image.revision < self._epoch:
             return
         broker = image.brokers.get(self._broker.id)
@@ -151,9 +170,11 @@ class Membership:
     async def join(self) -> int:
         """Register, and return the broker epoch.
 
-        A registration of the same data directory belongs to a process that has ended, because the
-        caller holds the directory's lock: its session is ended. Any other registration means two
-        brokers with one id, and raises `DuplicateBrokerError`.
+        A registration of the same data directory with one of the same addresses belongs to a
+        process that has ended, because the caller holds the directory's lock and listens there: its
+        session is ended. At other addresses it may be that of a running broker, and this directory
+        is a copy: then the session must end by itself. Any other registration means two brokers
+        with one id. Raises `DuplicateBrokerError` for these.
         """
         key = self._keys.broker(self._broker.id)
         await self._open_session()
@@ -164,6 +185,8 @@ class Membership:
                     return self._registered_at(pair.create_revision)
                 registered = values.read_broker(pair.value, self._broker.id, pair.create_revision)
                 check_takeover(self._broker, registered)
+                if is_elsewhere(self._broker, registered):
+                    await self._wait_gone(key, pair)
                 await self._store.end_session(pair.session)
             writes = decide_registration(
                 self._keys,
@@ -174,7 +197,9 @@ class Membership:
                 may_have_lost=self._may_have_lost,
             )
             try:
-                result = await self._store.transact(writes.compares, writes.operations)
+                result = await self._store.transact(
+                    writes.compares, writes.operations, read_on_failure=(self._keys.transfer(),)
+                )
             except AmbiguousStoreError:
                 continue
             except SessionLostError:
@@ -183,7 +208,23 @@ class Membership:
                 continue
             if result.succeeded:
                 return self._registered_at(result.revision)
+            for pair in result.values:
+                raise StoreError(read_transfer(pair.value).problem)
         raise StoreError(f"broker {self._broker.id} could not be registered")
+
+    async def _wait_gone(self, key: str, registered: KeyValue) -> None:
+        """Wait for the end of a session; raises `DuplicateBrokerError` if it is kept alive."""
+        logger.warning("broker %d waits until its former session has ended", self._broker.id)
+        left = self._session_seconds + GONE_SECONDS
+        while left > 0:
+            await self._sleep(GONE_SECONDS, asyncio.Event())
+            left -= GONE_SECONDS
+            if registered.create_revision not in [
+                pair.create_revision for pair in (await self._store.read(key)).values
+            ]:
+                return
+        other = values.read_broker(registered.value, self._broker.id, registered.create_revision)
+        raise duplicate_directory(self._broker, other)
 
     async def _open_session(self) -> None:
         sent_at = self._clock.monotonic()
@@ -229,12 +270,12 @@ class Membership:
             await self._rest()
             try:
                 await self.ensure()
-                self.problem = None
+                self._loss = None
             except MetadataError as error:
                 # The store may answer again, and another broker with this id may stop. Until then
                 # `guard` rejects every write of this broker.
-                self.problem = f"broker {self._broker.id} cannot keep its registration: {error}"
-                logger.warning("%s; trying again", self.problem)
+                self._loss = f"broker {self._broker.id} cannot keep its registration: {error}"
+                logger.warning("%s; trying again", self._loss)
 
     async def _rest(self) -> None:
         """Wait for the next keep-alive; less if the registration is lost, more after a hang."""

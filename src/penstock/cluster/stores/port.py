@@ -55,10 +55,15 @@ class CompareTarget(Enum):
 
     CREATE = "create"
     MOD = "mod"
+    NEWEST = "newest"
+    """The highest create revision of all keys that begin with the key; 0 for no such key."""
 
 
 class Compare(NamedTuple):
-    """Holds if the key has this revision; an absent key has revision 0 in both."""
+    """Holds if the key has this revision; an absent key has revision 0 in both.
+
+    With the target NEWEST it holds if no key with this prefix was created after the revision.
+    """
 
     key: str
     target: CompareTarget
@@ -78,6 +83,18 @@ class Compare(NamedTuple):
     def unchanged(key: str, revision: int) -> "Compare":
         """Return a compare that holds while the key was last written at this revision."""
         return Compare(key, CompareTarget.MOD, revision)
+
+    def holds(self, pair: KeyValue | None) -> bool:
+        """Return whether it holds for the key's present value; for the targets of one key."""
+        if pair is None:
+            return self.revision == 0
+        is_create = self.target is CompareTarget.CREATE
+        return self.revision == (pair.create_revision if is_create else pair.mod_revision)
+
+    @staticmethod
+    def none_created_since(prefix: str, revision: int) -> "Compare":
+        """Return a compare that holds while each key with the prefix is at least this old."""
+        return Compare(prefix, CompareTarget.NEWEST, revision)
 
 
 class Put(NamedTuple):

@@ -409,12 +409,10 @@ class _Database:
         return target
 
     def _holds(self, compare: Compare, revision: int) -> bool:
-        pair = self._latest(compare.key, revision)
-        if pair is None:
-            return compare.revision == 0
-        if compare.target is CompareTarget.CREATE:
-            return pair.create_revision == compare.revision
-        return pair.mod_revision == compare.revision
+        if compare.target is CompareTarget.NEWEST:
+            found = self.read_prefix(compare.key, revision).values
+            return all(pair.create_revision <= compare.revision for pair in found)
+        return compare.holds(self._latest(compare.key, revision))
 
     def _latest(self, key: str, revision: int) -> KeyValue | None:
         row = self._sql.execute(_LATEST, (key, revision)).fetchone()

@@ -4,7 +4,7 @@ Without `cluster.etcd` a broker is alone: its metadata is in its data directory,
 have no effect. The password of etcd is never a setting: a setting names the file that has it.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -139,6 +139,15 @@ class ClusterSettings(Section):
             json_schema_extra={"unit": "seconds", "kafka": "replica.lag.time.max.ms"},
         ),
     ] = 10.0
+    replica_selector_class: Annotated[
+        Literal["org.apache.kafka.common.replica.RackAwareReplicaSelector"] | None,
+        Field(
+            description="With `org.apache.kafka.common.replica.RackAwareReplicaSelector`, a leader "
+            "sends consumers that name a rack (`client.rack`) to an in-sync replica with that "
+            "`node.rack`. Unset: consumers read from leaders. All brokers should have the same.",
+            json_schema_extra={"kafka": "replica.selector.class"},
+        ),
+    ] = None
     replication_factor_default: Annotated[
         int,
         Field(
@@ -148,6 +157,16 @@ class ClusterSettings(Section):
             json_schema_extra={"unit": "replicas", "kafka": "default.replication.factor"},
         ),
     ] = 1
+    internal_replication_factor: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=3,
+            description="Replicas of `__consumer_offsets` and `__transaction_state`; with fewer "
+            "brokers, one on each broker.",
+            json_schema_extra={"unit": "replicas"},
+        ),
+    ] = 3
     min_insync_replicas_default: Annotated[
         int,
         Field(

@@ -18,7 +18,7 @@ topic settings; those belong to a topic and are changed over the wire.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from pydantic.fields import FieldInfo
 
@@ -207,8 +207,15 @@ def _type_text(field: FieldInfo) -> str:
         assert annotation in _TYPE_NAMES
         return _TYPE_NAMES[annotation]
     if type(None) in choices:
-        return f"{_TYPE_NAMES[choices[0]]}, may be unset"
+        return f"{_choice_text(choices[0])}, may be unset"
     return " or ".join(f"`{choice}`" for choice in choices)
+
+
+def _choice_text(annotation: object) -> str:
+    """Return the words for the values of a setting that may be unset."""
+    if isinstance(annotation, type):
+        return _TYPE_NAMES[annotation]
+    return " or ".join(f"`{choice}`" for choice in get_args(annotation))
 
 
 def _range_text(field: FieldInfo) -> str:

@@ -6,11 +6,14 @@ Values of the settings file, the environment or a flag are kept and apply again 
 deleted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from penstock.cluster.configs.described_configs import BrokerLayers
 from penstock.cluster.configs.setting_changes import SettingsChange
+from penstock.cluster.link.change_values import ChangeBase, Decision
+from penstock.cluster.link.feature_changes import raise_levels
+from penstock.cluster.moves.broker_removal import removal_writes
 from penstock.cluster.service import MetadataService
 from penstock.core.errors import PenstockError
 from penstock.node.administration.each_change import change_each
@@ -50,3 +53,22 @@ class Brokers:
         if not validate_only:
             await self.follow()
         return outcomes
+
+    async def forget(self, broker_id: int) -> None:
+        """Forget a broker that has stopped and has no replicas; raise a domain error otherwise."""
+        was_tried = False
+
+        async def decide(base: ChangeBase) -> Decision[None]:
+            nonlocal was_tried
+            if was_tried and broker_id not in base.image.nodes:
+                # An earlier attempt has written it, and its answer was lost.
+                return Decision(None, lambda: None)
+            writes = removal_writes(base.keys, base.image, broker_id, base.guards)
+            was_tried = True
+            return Decision((writes,), lambda: None)
+
+        await self._metadata.carry_out("forget a broker", decide)
+
+    async def raise_levels(self, levels: Mapping[str, int], *, validate_only: bool) -> None:
+        """Raise levels of the cluster's features; `LevelRefusedError` if one cannot be used."""
+        await raise_levels(self._metadata, levels, validate_only=validate_only)

@@ -17,6 +17,8 @@ from uuid import UUID
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.image import TopicImage
+from penstock.cluster.link.partition_moves import PartitionMoves
+from penstock.cluster.moves.requested_moves import MoveOutcome, ReplicaMove
 from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_changes import MorePartitions
 from penstock.core.errors import PenstockError, StorageError
@@ -38,6 +40,7 @@ class Topics:
         self._defaults = metadata.topic_defaults
         """The defaults that the logs use for settings that topics do not have."""
         self._one_at_a_time = hosting.one_at_a_time
+        self._moves = PartitionMoves(metadata)
 
     async def create(
         self, topics: Sequence[NewTopic], *, validate_only: bool
@@ -114,6 +117,12 @@ class Topics:
 
         async with self._one_at_a_time:
             return await change_each(changes, change)
+
+    async def move_replicas(
+        self, moves: Sequence[ReplicaMove], *, may_change_factor: bool
+    ) -> list[MoveOutcome]:
+        """Return one outcome for each partition; each broker opens and removes its own logs."""
+        return await self._moves.move(moves, may_change_factor=may_change_factor)
 
     async def follow_defaults(self) -> None:
         """Apply the present defaults to every topic without its own value."""

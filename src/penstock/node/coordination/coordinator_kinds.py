@@ -5,7 +5,7 @@ Imported, with its own imports, at the first client request for a coordinator. I
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 from penstock.cluster.configs.group_configs import (
@@ -17,6 +17,7 @@ from penstock.cluster.configs.group_configs import (
 )
 from penstock.cluster.controller import MIN_ISR, NewTopic, known_brokers
 from penstock.cluster.image import NO_SETTINGS, MetadataImage
+from penstock.cluster.moves.internal_topics import REPLICAS_MAX
 from penstock.coordinator.groups.settings import MINUTE_MS, GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
 from penstock.coordinator.kinds import TOPICS
@@ -30,10 +31,6 @@ from penstock.node.coordination.journal import Decode
 from penstock.protocol.stored.codec import decode_group_record, decode_transaction_record
 
 Shared = TypeVar("Shared", GroupSettings, TransactionSettings)
-
-REPLICAS_MAX: Final = 3
-"""Replicas of internal topics: Kafka's offsets.topic.replication.factor. With three, two must have
-a record before it is acknowledged: one may be lost."""
 
 
 class NoEffects:
@@ -166,12 +163,12 @@ def _transaction_settings(settings: TransactionsSettings) -> TransactionSettings
     )
 
 
-def replicated(topic: NewTopic, image: MetadataImage) -> NewTopic:
+def replicated(topic: NewTopic, image: MetadataImage, replicas_max: int = REPLICAS_MAX) -> NewTopic:
     """Return an internal topic for a cluster: with a replica on each known broker, up to 3.
 
     Brokers that are down count: a topic created in a rolling restart would else lack replicas.
     """
-    factor = max(1, min(REPLICAS_MAX, len(known_brokers(image))))
+    factor = max(1, min(replicas_max, len(known_brokers(image))))
     settings = dict(topic.settings)
     if factor >= REPLICAS_MAX:
         settings[MIN_ISR] = str(factor - 1)

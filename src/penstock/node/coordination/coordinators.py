@@ -348,7 +348,8 @@ class NodeCoordinators:
             if self._peers is not None:
                 from penstock.node.coordination.coordinator_kinds import replicated
 
-                new_topic = replicated(new_topic, self._metadata.image)
+                replicas_max = self._settings.cluster.internal_replication_factor
+                new_topic = replicated(new_topic, self._metadata.image, replicas_max)
             (outcome,) = await self._topics.create([new_topic], validate_only=False)
             failed = isinstance(outcome, PenstockError)
             if failed and not isinstance(outcome, TopicExistsError):

@@ -8,17 +8,25 @@ does NOT know what a record means: the decoder is an argument.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
 from penstock.coordinator.ports import LoadedBatch, OffsetRecord
 from penstock.coordinator.shard import Producer, StoredRecord
-from penstock.core.errors import BatchTooLargeError, PenstockError, StoredRecordError
+from penstock.core.errors import (
+    BatchTooLargeError,
+    PenstockError,
+    RequestTimedOutError,
+    StoredRecordError,
+    TooManyWaitersError,
+)
 from penstock.core.limits import (
     COORDINATOR_BATCH_BYTES_MAX,
     COORDINATOR_LOAD_BYTES,
     COORDINATOR_LOAD_RECORDS,
 )
+from penstock.core.types import OFFSETS_TOPIC
 from penstock.node.coordination.skipped_records import SkippedRecords
 from penstock.protocol.stored.codec import TypedRecord, encode
 from penstock.records.batch import BatchHeader, read_header
@@ -39,6 +47,10 @@ Decode = Callable[[bytes, bytes | None], TypedRecord | None]
 
 COMMIT_WAIT_MS_MAX: Final = 3_600_000
 """An hour: a disk without a sync for this long has failed, and the shard must be loaded again."""
+GROUP_REPLY_MS_MAX: Final = 5_000
+"""Kafka's offsets.commit.timeout.ms, which bounds each write of a group coordinator."""
+TRANSACTION_REPLY_MS_MAX: Final = 30_000
+"""Kafka's request.timeout.ms, which bounds each write of a transaction coordinator."""
 
 
 class _HeavyBatch:
@@ -148,6 +160,23 @@ class PartitionJournal:
             )
         except PenstockError as error:
             on_done(error)
+
+    def when_late(self, end_offset: int, on_late: Callable[[PenstockError], None]) -> None:
+        """Call back if followers do not confirm the records in time; see `Journal`."""
+        if self.partition.state.in_sync is None:
+            return
+
+        def done() -> None:
+            error = wait.errors.get(self.partition.name)
+            if isinstance(error, RequestTimedOutError):
+                on_late(error)
+
+        wait = CommitWait(done)
+        is_group = self.partition.name.topic == OFFSETS_TOPIC
+        timeout_ms = GROUP_REPLY_MS_MAX if is_group else TRANSACTION_REPLY_MS_MAX
+        # Without room for it, the reply waits as long as the records do.
+        with suppress(TooManyWaitersError):
+            self._replicas.wait_committed(wait, [(self.partition, end_offset - 1)], timeout_ms)
 
     async def read(self, offset: int) -> tuple[Sequence[LoadedBatch], int]:
         """Return some batches starting at `offset`, or some records of one, and the next offset."""

@@ -11,10 +11,12 @@ Safety never rests on this: a broker that was judged wrongly registers again.
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from penstock.cluster.changes import Change
 from penstock.cluster.image import MetadataImage
+from penstock.cluster.link.lasting import kept
 from penstock.cluster.link.verdicts import VERDICT_SECONDS, declare_gone, judge_of
 from penstock.cluster.service import MetadataService
 from penstock.core.errors import ClientError, PenstockError
@@ -100,7 +102,8 @@ class CrashWatch:
             task.add_done_callback(self._work.discard)
         for key in sorted(wanted - self._watches.keys()):
             name = f"watch-broker-{key[0]}"
-            self._watches[key] = self._loop.create_task(self._keep(key[0]), name=name)
+            work = kept(partial(self._keep, key[0]), name)
+            self._watches[key] = self._loop.create_task(work, name=name)
 
     async def _keep(self, broker_id: int) -> None:
         """Keep a connection; when it breaks, find out whether the process is there."""
@@ -110,7 +113,10 @@ class CrashWatch:
                 connection = await self._peers.open(broker_id)
             except ClientError:
                 quick -= 1
-                await asyncio.sleep(RECONNECT_SECONDS if quick > 0 else RETRY_SECONDS)
+                # Later attempts come in pairs: a refusal counts only beside another one, and the
+                # first verdict may have been too soon after that on another broker.
+                is_quick = quick > 0 or quick % 2 == 1
+                await asyncio.sleep(RECONNECT_SECONDS if is_quick else RETRY_SECONDS)
                 continue
             quick = RECONNECTS
             try:

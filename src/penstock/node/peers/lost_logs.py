@@ -4,7 +4,8 @@ Guarantees: when `disown` returns, no state of these partitions has a valid entr
 it is not elected with an empty log. For lost logs it begins when the broker has registered, and
 ends before the broker is announced as running. The controller writes the same states in that
 moment, because the broker has registered: a refused write is decided again on the newer state. For
-a disk that fails later, `keep_disowned` works until the broker stops.
+a disk that fails later, and a log that is found damaged, `keep_disowned` works until the broker
+stops.
 
 It finds no lost logs (`storage.log_manager` does) and copies nothing.
 """

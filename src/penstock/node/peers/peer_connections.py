@@ -5,7 +5,8 @@ The address is the one of the listener `CLUSTER` in the newest image. Guarantees
 - A fetcher gets a connection of its own. Calls share one connection for each broker and *lane*; it
   is opened at the first call, and again after a failure.
 - When an image shows that a broker is gone or has registered again, the shared connections to its
-  former registration are closed: a call does not wait for a broker that counts as stopped.
+  former registration are closed: a call does not wait for a broker that counts as stopped, also
+  if its connection is still being opened.
 - A connection to a machine that has gone silent ends after some seconds (`peer_silence`).
 - A call to a broker that is not registered fails at once. Each failure is a `ClientError`.
 - Two refused connections within a short time are reported, once (`refusals`).
@@ -98,7 +99,7 @@ async def _carried(connection: SharedConnection, call: Call[Result]) -> Result:
 class _Lane:
     """The shared connection to one registration of a broker."""
 
-    __slots__ = ("broker_epoch", "calls", "connection", "opening")
+    __slots__ = ("_is_ended", "broker_epoch", "calls", "connection", "opening", "patience")
 
     def __init__(self, broker_epoch: int) -> None:
         self.broker_epoch = broker_epoch
@@ -106,6 +107,20 @@ class _Lane:
         self.opening = asyncio.Lock()
         self.calls = 0
         """Calls in flight."""
+        self.patience: asyncio.Timeout | None = None
+        """While a connection is opened; its end gives up."""
+        self._is_ended = False
+
+    def has_ended(self) -> bool:
+        """Return whether the registration has ended."""
+        return self._is_ended
+
+    def end(self) -> SharedConnection | None:
+        """Give up a connection that is being opened; return the one to close."""
+        self._is_ended = True
+        if self.patience is not None:
+            self.patience.reschedule(0.0)
+        return self.connection
 
 
 class PeerConnections:
@@ -193,13 +208,28 @@ class PeerConnections:
             async with shared.opening:
                 connection = shared.connection
                 if connection is None or not connection.is_open:
-                    connection = shared.connection = await self._connect(broker)
-                    if self._lanes.get((broker_id, lane)) is not shared:
-                        # An image has replaced the registration meanwhile.
-                        await connection.close()
+                    connection = shared.connection = await self._opened(broker, shared)
             return await _carried(connection, call)
         finally:
             shared.calls -= 1
+
+    async def _opened(self, broker: BrokerImage, lane: _Lane) -> PeerLink:
+        """Connect, unless an image ends the registration before or meanwhile."""
+        gone = f"broker {broker.id} has stopped, or registered again"
+        if lane.has_ended():
+            raise BrokerUnreachableError(gone)
+        try:
+            async with asyncio.timeout(None) as lane.patience:
+                connection = await self._connect(broker)
+        except TimeoutError:
+            raise BrokerUnreachableError(gone) from None
+        finally:
+            lane.patience = None
+        if lane.has_ended():
+            # In the same moment.
+            await connection.close()
+            raise BrokerUnreachableError(gone)
+        return connection
 
     def _lane(self, broker: BrokerImage, lane: str) -> _Lane:
         key = (broker.id, lane)
@@ -234,9 +264,10 @@ class PeerConnections:
 
     def _end(self, key: tuple[int, str]) -> None:
         lane = self._lanes.pop(key, None)
-        if lane is None or lane.connection is None:
+        connection = None if lane is None else lane.end()
+        if connection is None:
             return
-        task = asyncio.get_running_loop().create_task(_closed(lane.connection))
+        task = asyncio.get_running_loop().create_task(_closed(connection))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

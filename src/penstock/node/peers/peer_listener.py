@@ -23,7 +23,7 @@ from functools import partial
 from ipaddress import ip_address
 from ssl import SSLContext
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.server import Listener, WrapConnection
@@ -58,9 +58,13 @@ from penstock.node.peers.peer_limits import (
 from penstock.node.security.credential_checks import password_in
 from penstock.protocol.api_keys import ApiKey
 
+if TYPE_CHECKING:
+    from penstock.broker.connections.login_ports import LoginChecks
+
 logger = logging.getLogger(__name__)
 
 SSL: Final = "SSL"
+SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
 SESSION_ID_BITS: Final = 31
 
 PEER_HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
@@ -77,6 +81,10 @@ PEER_HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
     }
 )
 """The APIs that brokers send to each other."""
+LOGIN_HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
+    {key: HANDLERS[key] for key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)}
+)
+"""The APIs of logins, for workers of one supervisor."""
 
 
 def bind_peers(
@@ -86,28 +94,32 @@ def bind_peers(
     stack: AsyncExitStack,
     *,
     context_source: Callable[[], SSLContext] | None = None,
+    logins: "LoginChecks | None" = None,
     wrap_connection: WrapConnection | None = None,
 ) -> tuple[Listener, Endpoint]:
     """Return the bound listener for brokers, which accepts none yet, and its advertised address.
 
     `services` are those of the clients' listeners. `context_source` returns the TLS context for a
-    new connection (`CertificatesInUse.context_source(CLUSTER_LISTENER)`); None without TLS. Leaving
-    `stack` closes the sockets of a listener that was not started.
+    new connection (`CertificatesInUse.context_source(CLUSTER_LISTENER)`); None without TLS.
+    With `logins`, each connection begins with one. Leaving `stack` closes the sockets of a listener
+    that was not started.
     """
-    if context_source is None:
+    if context_source is None and logins is None:
         _warn_without_tls(settings.listen_host)
     own_metrics = Registry()
+    handlers = PEER_HANDLERS if logins is None else {**PEER_HANDLERS, **LOGIN_HANDLERS}
     entrance = Entrance(
         name=CLUSTER_LISTENER,
         is_declared=True,
         host=settings.listen_host,
         port=settings.listen_port or 0,
         context_source=context_source,
+        logins=logins,
     )
     listener = Listener(
         _listener_settings(settings),
         [entrance],
-        Dispatcher(peer_services(services), PEER_HANDLERS, own_metrics),
+        Dispatcher(peer_services(services, handlers), handlers, own_metrics),
         own_metrics,
         wrap_connection,
     )
@@ -124,18 +136,26 @@ def bind_peers(
         CLUSTER_LISTENER,
         settings.advertised_host or settings.listen_host,
         settings.advertised_port or entrance.port,
-        PLAINTEXT if context_source is None else SSL,
+        _protocol(has_tls=context_source is not None, has_login=logins is not None),
     )
 
 
-def peer_services(services: BrokerServices) -> BrokerServices:
+def _protocol(*, has_tls: bool, has_login: bool) -> str:
+    if has_login:
+        return SASL_PLAINTEXT
+    return SSL if has_tls else PLAINTEXT
+
+
+def peer_services(
+    services: BrokerServices, handlers: Mapping[int, Handler] = PEER_HANDLERS
+) -> BrokerServices:
     """Return the services for requests of brokers: without access rules and quotas."""
     return replace(
         services,
         access=None,
         records_all_changes=False,
         quotas=Quotas(),
-        api_ranges={int(key): handler.versions for key, handler in PEER_HANDLERS.items()},
+        api_ranges={int(key): handler.versions for key, handler in handlers.items()},
         unsent_answers=MemoryBudget(UNSENT_ANSWER_BYTES_MAX),
         fetch_sessions=FetchSessionCache(
             lambda: secrets.randbits(SESSION_ID_BITS),

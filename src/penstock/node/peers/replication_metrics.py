@@ -6,6 +6,7 @@ They are counted when a scraper asks; nothing is counted on a timer. A broker al
 from collections.abc import Callable, Iterator
 
 from penstock.cluster.elections import NO_LEADER
+from penstock.cluster.moves.reassignment import is_moving
 from penstock.cluster.service import MetadataService
 from penstock.core.metrics import Registry
 from penstock.node.peers.crash_watch import CrashWatch
@@ -47,7 +48,12 @@ def register_replication(
         (
             "under_replicated_partitions",
             "Partitions led here with a replica that is not in sync.",
-            lambda: count(lambda one: len(one.state.isr) < len(one.state.replicas)),
+            lambda: count(_is_under_replicated),
+        ),
+        (
+            "reassigning_partitions",
+            "Partitions led here whose replicas move to other brokers.",
+            lambda: count(lambda one: is_moving(one.state)),
         ),
         (
             "under_min_isr_partitions",
@@ -74,3 +80,11 @@ def register_replication(
         ),
     ):
         metrics.gauge(name, help_text, value)
+
+
+def _is_under_replicated(one: InSyncReplicas) -> bool:
+    """New replicas of a reassignment do not count: their copy is under way."""
+    state = one.state
+    if len(state.isr) >= len(state.replicas):
+        return False
+    return not set(state.isr).issuperset(set(state.replicas) - set(state.adding))

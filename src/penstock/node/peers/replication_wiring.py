@@ -9,12 +9,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from penstock.broker.connections.server import Listener, WrapConnection
 from penstock.broker.context import BrokerServices
 from penstock.cluster.controller import MIN_ISR
 from penstock.cluster.image import BrokerState, Endpoint
+from penstock.cluster.link.lasting import kept, last
 from penstock.cluster.service import MetadataService
 from penstock.core.errors import PenstockError
 from penstock.core.metrics import Registry
@@ -30,13 +32,19 @@ from penstock.node.security.certificates_in_use import CertificatesInUse
 from penstock.replication.ended_tasks import end_tasks
 from penstock.replication.fetcher import Identity
 from penstock.replication.fetchers import Fetchers
+from penstock.replication.followers.batched_cuts import BatchedCuts
 from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.hosting import Hosting
 from penstock.replication.isr_writer import IsrWriter
 from penstock.replication.log_cuts import LogCuts
 from penstock.replication.manager import ReplicaManager
 from penstock.replication.replica_hosting import ReplicaHosting
+from penstock.replication.throttles import Throttles
 from penstock.storage.service import StorageService
+
+if TYPE_CHECKING:
+    from penstock.node.workers.worker_login import WorkerLogins
+    from penstock.node.workers.worker_parts import WorkerParts
 
 logger = logging.getLogger(__name__)
 
@@ -47,12 +55,19 @@ DRAIN_SECONDS_MAX: Final = 2.0
 
 
 def open_peers(
-    settings: Settings, metadata: MetadataService, stack: AsyncExitStack
+    settings: Settings,
+    metadata: MetadataService,
+    stack: AsyncExitStack,
+    worker: "WorkerParts | None" = None,
 ) -> PeerConnections:
     """Return the connections to other brokers; leaving `stack` closes them."""
-    peers = PeerConnections(
-        lambda: metadata.image, settings.node.id, security=peer_security(settings.cluster)
-    )
+    if worker is None:
+        security = peer_security(settings.cluster)
+    else:
+        from penstock.node.workers.worker_login import worker_security
+
+        security = worker_security(worker.secret)
+    peers = PeerConnections(lambda: metadata.image, settings.node.id, security=security)
     metadata.subscribe(peers.follow)
     stack.push_async_callback(peers.close)
     return peers
@@ -69,22 +84,27 @@ class Replication:
         replicas: ReplicaManager,
         hosting: Hosting,
         peers: PeerConnections,
+        worker: "WorkerParts | None" = None,
     ) -> None:
         self._settings = settings
+        self._worker = worker
         self.peers = peers
         self.calls = PeerCalls(peers, settings.node.id, lambda: metadata.is_isolated)
         self._listener: Listener | None = None
         broker_id = settings.node.id
         self._metadata = metadata
         self._cuts = LogCuts(replicas)
+        self._throttles = Throttles(broker_id, metadata, replicas.waits)
         self.fetchers = Fetchers(
             peers,
             replicas,
-            storage,
+            BatchedCuts(storage),
             self._cuts,
             lambda: Identity(broker_id, metadata.broker_epoch),
             lag_seconds=settings.cluster.replica_lag_seconds_max,
+            throttle=self._throttles,
         )
+        self._throttles.on_change = self.fetchers.look_again
         self.isr_writer = IsrWriter(
             replicas,
             metadata,
@@ -97,8 +117,10 @@ class Replication:
         self._crash_watch = CrashWatch(broker_id, metadata, peers)
         self._is_running = asyncio.Event()
         replicas.isr_watch = self.isr_writer
+        replicas.throttle = self._throttles
         replicas.is_isolated = lambda: metadata.is_isolated
         replicas.on_logs_failed = self._logs_failed
+        storage.on_damage = lambda log, problem: replicas.on_failure([log], problem)
         self._disowning: set[asyncio.Task[None]] = set()
 
     def _min_isr(self, partition: HostedPartition) -> int:
@@ -124,9 +146,18 @@ class Replication:
             metrics,
             stack,
             context_source=certificates.context_source(CLUSTER_LISTENER),
+            logins=self._logins(),
             wrap_connection=wrap_connection,
         )
         return endpoint
+
+    def _logins(self) -> "WorkerLogins | None":
+        """Return the logins of other workers; None for brokers, which have certificates."""
+        if self._worker is None:
+            return None
+        from penstock.node.workers.worker_login import WorkerLogins
+
+        return WorkerLogins(self._worker.secret)
 
     async def start(
         self,
@@ -141,6 +172,8 @@ class Replication:
         """
         await disown(self._metadata, self._settings.node.id, lost_logs)
         self._metadata.subscribe_registration(self.roles.registration_changed)
+        stack.callback(self._throttles.start())
+        stack.callback(self._throttles.stop)
         await self.roles.start()
         assert self._listener is not None, "`bind` comes first"
         await self._listener.start()
@@ -150,14 +183,15 @@ class Replication:
         stack.push_async_callback(self._stop_disowning)
         self._crash_watch.start()
         stack.push_async_callback(self._crash_watch.stop)
-        for work in (self.roles.run(), self._become_running()):
-            stack.push_async_callback(end_tasks, (tasks.create_task(work),))
+        roles = last(tasks, self.roles.run())
+        for task in (roles, tasks.create_task(self._become_running())):
+            stack.push_async_callback(end_tasks, (task,))
 
     def _logs_failed(self, names: list[TopicPartition]) -> None:
-        """A disk failed: other brokers lead its partitions, and do not count on this one."""
+        """A disk failed, or a log is damaged: other brokers lead, and do not count on this one."""
         self.fetchers.abandon(names)
-        work = keep_disowned(self._metadata, self._settings.node.id, names)
-        task = asyncio.get_running_loop().create_task(work, name="disown")
+        work = partial(keep_disowned, self._metadata, self._settings.node.id, names)
+        task = asyncio.get_running_loop().create_task(kept(work, "disown"), name="disown")
         self._disowning.add(task)
         task.add_done_callback(self._disowning.discard)
 

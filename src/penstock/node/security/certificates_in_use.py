@@ -44,10 +44,14 @@ class CertificatesInUse:
         """Return the function that returns the context for a new connection; None without TLS."""
         return self._reload.context_source(name) if name in self._names else None
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether there are files to watch."""
+        return bool(self._names)
+
     async def run(self) -> None:
         """Watch the files until cancelled."""
-        if self._names:
-            await self._reload.run()
+        await self._reload.run()
 
     def _reloaded(self, name: str, problem: str | None) -> None:
         for follow in self.followers:

@@ -15,6 +15,7 @@ from typing import Final
 
 from penstock.broker.access import Access
 from penstock.cluster.access.login_secret import login_secret
+from penstock.cluster.link.lasting import last
 from penstock.cluster.scram_changes import ScramUpsertion
 from penstock.cluster.service import MetadataService
 from penstock.cluster.stores.port import MetadataStore
@@ -159,11 +160,13 @@ async def open_security(
     secret = await login_secret(store, metadata.root)
     security = NodeSecurity(settings, metadata, clock, metrics, users, checks, certificates, secret)
     await _add_administrator(settings, metadata, users)
-    duties = [security.audit.run, certificates.run, *checks.duties]
+    duties = [security.audit.run, *checks.duties]
+    if certificates.is_watching:
+        duties.append(certificates.run)
     if security.rules is not None:
         duties.append(security.rules.run)
     for duty in duties:
-        stack.push_async_callback(_end, tasks.create_task(duty()))
+        stack.push_async_callback(_end, last(tasks, duty()))
     return security
 
 

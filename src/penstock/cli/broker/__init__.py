@@ -1,0 +1,1 @@
+"""`penstock broker`: take a broker out of service."""

@@ -1,0 +1,1 @@
+"""Operation of a cluster over Kafka's protocol: its state, and plans for its replicas."""

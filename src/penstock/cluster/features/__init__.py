@@ -1,0 +1,1 @@
+"""Feature levels: the formats and requests that all brokers of a cluster understand."""

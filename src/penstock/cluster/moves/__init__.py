@@ -1,0 +1,1 @@
+"""Reassignment: replicas of partitions move to other brokers."""
