@@ -1,8 +1,9 @@
 """Writes deploy/grafana/penstock.json, the dashboard; `--check` fails when it is stale.
 
 The panels are described here in a few words each, and laid out on Grafana's grid of 24 columns:
-first the overview for the first minute, then traffic, latency, groups, disk and the process. Every
-query is for the brokers selected at the top of the page. tests/deploy runs all of them.
+first the overview for the first minute, then traffic, latency, groups, disk, replication and the
+process. Every query is for the brokers selected at the top of the page. tests/deploy runs all of
+them.
 
 Run from anywhere: `python tools/generate_dashboard.py [--check]`. Never edit the file; the next run
 overwrites a change from Grafana.
@@ -435,12 +436,93 @@ PROCESS = [
     ),
 ]
 
+REPLICATION = [
+    stat(
+        "Registered brokers",
+        f"max(penstock_cluster_brokers{{{BROKERS}}})",
+        "short",
+        description="Brokers of the cluster; one broker alone exports none of this row.",
+    ),
+    stat(
+        "Without a leader",
+        f"max(penstock_leaderless_partitions{{{BROKERS}}})",
+        "short",
+        thresholds=((GREEN, None), (RED, 1.0)),
+        description="Partitions that clients can neither produce to nor fetch from.",
+    ),
+    stat(
+        "Too few in sync",
+        f"sum(penstock_under_min_isr_partitions{{{BROKERS}}})",
+        "short",
+        thresholds=((GREEN, None), (RED, 1.0)),
+        description="Partitions that take no records with acks=all.",
+    ),
+    stat(
+        "Under-replicated",
+        f"sum(penstock_under_replicated_partitions{{{BROKERS}}})",
+        "short",
+        thresholds=((GREEN, None), (YELLOW, 1.0)),
+        description="Partitions with a replica that is not in sync.",
+    ),
+    stat(
+        "Controllers",
+        f"sum(penstock_controller{{{BROKERS}}})",
+        "short",
+        thresholds=((RED, None), (GREEN, 1.0), (RED, 2.0)),
+        description="There is one in each cluster.",
+    ),
+    stat(
+        "Isolated",
+        f"sum(penstock_isolated{{{BROKERS}}})",
+        "short",
+        thresholds=((GREEN, None), (RED, 1.0)),
+        description="Brokers that do not reach etcd.",
+    ),
+    Panel(
+        "Leaders by broker",
+        "timeseries",
+        [Query(f"penstock_leader_partitions{{{BROKERS}}}")],
+        description="Partitions that each broker leads; after a restart they come back.",
+    ),
+    Panel(
+        "In-sync replicas, changes",
+        "timeseries",
+        [
+            Query(rate("penstock_isr_shrinks_total"), "left {{instance}}"),
+            Query(rate("penstock_isr_expands_total"), "joined {{instance}}"),
+        ],
+        "ops",
+        "Replicas that leave and join again and again cannot keep up.",
+    ),
+    Panel(
+        "Bytes between brokers",
+        "timeseries",
+        [
+            Query(rate("penstock_peer_sent_bytes_total"), "sent {{instance}}"),
+            Query(rate("penstock_peer_received_bytes_total"), "received {{instance}}"),
+        ],
+        "Bps",
+        "Leaders send records, followers send requests.",
+    ),
+    Panel(
+        "Brokers noticed as gone, and refused copies",
+        "timeseries",
+        [
+            Query(rate("penstock_crash_verdicts_total"), "gone, by {{instance}}"),
+            Query(rate("penstock_replica_answers_refused_total"), "refused answers {{instance}}"),
+            Query(rate("penstock_replica_cuts_refused_total"), "refused cuts {{instance}}"),
+        ],
+        "ops",
+    ),
+]
+
 ROWS = {
     "Overview": OVERVIEW,
     "Traffic": TRAFFIC,
     "Latency": LATENCY,
     "Groups and transactions": GROUPS,
     "Disk": DISK,
+    "Replication": REPLICATION,
     "Process": PROCESS,
 }
 

@@ -57,6 +57,9 @@ HELD = series("penstock_connections_refused_total", f'{BROKER},reason="quota"')
 FAILED = series("penstock_handler_failures_total")
 CUT = series("penstock_metric_rows_left_out", f'{BROKER},metric="group_lag_records"')
 UP = series("up")
+CONTROLLER = series("penstock_controller")
+OTHER_CONTROLLER = series("penstock_controller", 'job="penstock",instance="other:8080"')
+CUTS = series("penstock_replica_cuts_refused_total")
 
 CASES = {
     "PenstockDown": Case({UP: "1x2 0x10"}, {UP: "1x2 0 1x10"}, 8),
@@ -101,4 +104,28 @@ CASES = {
         20,
     ),
     "PenstockMetricsCut": Case({CUT: "1x60"}, {CUT: "0x60"}, 50),
+    "PenstockLeaderless": Case(
+        {series("penstock_leaderless_partitions"): "0 3x10"},
+        {series("penstock_leaderless_partitions"): "0 3 0x10"},
+        8,
+    ),
+    "PenstockUnderMinIsr": Case(
+        {series("penstock_under_min_isr_partitions"): "0 3x10"},
+        {series("penstock_under_min_isr_partitions"): "0 3 0x10"},
+        8,
+    ),
+    "PenstockIsolated": Case(
+        {series("penstock_isolated"): "0 1x10"}, {series("penstock_isolated"): "0 1 0x10"}, 8
+    ),
+    "PenstockNoController": Case(
+        {CONTROLLER: "1 0x10", OTHER_CONTROLLER: "0x11"},
+        {CONTROLLER: "1 0x10", OTHER_CONTROLLER: "0 1x10"},
+        8,
+    ),
+    "PenstockUnderReplicated": Case(
+        {series("penstock_under_replicated_partitions"): "2x30"},
+        {series("penstock_under_replicated_partitions"): "2x10 0x20"},
+        25,
+    ),
+    "PenstockReplicaCutsRefused": Case({CUTS: "0x5 1x20"}, {CUTS: "3x30"}, 8),
 }

@@ -26,13 +26,14 @@ KUBERNETES_VERSION = "1.34"
 ENVIRONMENT_NAME = re.compile(r"PENSTOCK_[A-Z]+__[A-Z_]+")
 
 
-def manifests() -> list[dict[str, object]]:
-    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / "penstock.yaml").read_text()))
+def manifests(file: str = "penstock.yaml") -> list[dict[str, object]]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / file).read_text()))
 
 
-@pytest.mark.parametrize("manifest", manifests(), ids=lambda one: str(one["kind"]))
-def test_kubernetes_takes_the_manifests(manifest: dict[str, object]) -> None:
-    kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
+@pytest.mark.parametrize("file", ["penstock.yaml", "penstock-cluster.yaml"])
+def test_kubernetes_takes_the_manifests(file: str) -> None:
+    for manifest in manifests(file):
+        kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
 
 
 def test_the_schemas_refuse_what_is_wrong() -> None:
@@ -71,13 +72,14 @@ def test_every_variable_is_a_setting(file: Path) -> None:
         assert set(ENVIRONMENT_NAME.findall(file.read_text())) <= known
 
 
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    text = (DEPLOY / "systemd" / "penstock.service").read_text()
+@pytest.mark.parametrize("name", ["penstock.service", "penstock@.service"])
+def test_systemd_takes_the_unit(tmp_path: Path, name: str) -> None:
+    text = (DEPLOY / "systemd" / name).read_text()
     found = re.search(r"ExecStart=(\S+)", text)
     assert found is not None
     # The checker wants the program to be there, and here it is somewhere else.
     there = text.replace(found[1], shutil.which("true") or "/bin/true")
-    unit = tmp_path / "penstock.service"
+    unit = tmp_path / name
     unit.write_text(there)
     assert _verified(unit) == ""
     unit.write_text(there.replace("Restart=on-failure", "Restart=sometimes"))
@@ -98,12 +100,13 @@ def _verified(unit: Path) -> str:
 
 
 @pytest.mark.interop
-def test_compose_takes_its_file() -> None:
-    source = DEPLOY / "container" / "compose.yml"
-    project = json.loads(run([_compose_check(), source]))
-    broker = project["services"]["broker"]
-    assert {port["host_ip"] for port in broker["ports"]} == {"127.0.0.1"}
-    for service in project["services"].values():
+@pytest.mark.parametrize("file", ["compose.yml", "compose-cluster.yml"])
+def test_compose_takes_its_file(file: str) -> None:
+    project = json.loads(run([_compose_check(), DEPLOY / "container" / file]))
+    for name, service in project["services"].items():
+        ports = service.get("ports", [])
+        assert {port["host_ip"] for port in ports} <= {"127.0.0.1"}
+        assert bool(ports) != name.startswith("etcd")
         for volume in service.get("volumes", []):
             if volume["type"] == "bind":
                 assert Path(volume["source"]).exists(), volume["source"]

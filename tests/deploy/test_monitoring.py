@@ -3,6 +3,7 @@
 That the alerts fire, and that Prometheus takes all of it, is in `test_prometheus`.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from penstock.admin.metrics_page import exported_name
+from penstock.core.metrics import Collected
 from penstock.testing import Broker
 from tests.deploy.monitoring import DASHBOARD, GUIDE, alerts, guide_queries, queries
+from tests.node.peers.three_brokers import ThreeBrokers
 from tools.generate_dashboard import dashboard
 
 METRIC = re.compile(r"\b(?:penstock|process|python)_[a-z_]+\b")
@@ -25,13 +28,26 @@ FROM_PROMETHEUS = {"job", "instance", "le"}
 def exported() -> dict[str, tuple[str, ...]]:
     """The labels of every series that a broker can export, by its name."""
     with Broker() as broker:
-        metrics = broker.collect_metrics()
+        metrics = [*broker.collect_metrics(), *metrics_of_a_cluster()]
     found = {}
     for metric in metrics:
         name = exported_name(metric.name)
         endings = ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",)
         found.update({name + ending: metric.label_names for ending in endings})
     return found
+
+
+def metrics_of_a_cluster() -> list[Collected]:
+    """The metrics of a broker that is one of several."""
+
+    async def collect() -> list[Collected]:
+        brokers = ThreeBrokers()
+        await brokers.start_one(1)
+        metrics = brokers.servers[1].collect_metrics()
+        await brokers.stop_all()
+        return metrics
+
+    return asyncio.run(collect())
 
 
 def expressions() -> Iterator[tuple[str, str]]:
