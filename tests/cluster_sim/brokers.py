@@ -28,6 +28,12 @@ from tests.cluster_sim.threads import WALL_CLOCK_BEGIN_MS
 PORT: Final = 9092
 PEER_PORT: Final = 9093
 """For other brokers."""
+GROUP_SETTINGS: Final = {
+    "offsets_partitions": 2,
+    "consumer_session_timeout_ms": 4_000,
+    "consumer_heartbeat_interval_ms": 500,
+}
+TRANSACTION_SETTINGS: Final = {"state_partitions": 2, "timeout_check_interval_ms": 1_000}
 
 
 class SkewedClock:
@@ -70,6 +76,8 @@ class SimulatedBroker:
         self.incarnation = 0
         self.error: BaseException | None = None
         """The error that ended the process by itself."""
+        self._settings: Settings | None = None
+        self.lag_seconds = 10.0
         self._task: asyncio.Task[None] | None = None
         self._is_stopping: asyncio.Event | None = None
 
@@ -92,14 +100,32 @@ class SimulatedBroker:
 
     def settings(self) -> Settings:
         """Return the settings of this broker."""
+        if self._settings is None:
+            self._settings = self._make_settings()
+        return self._settings
+
+    def _make_settings(self) -> Settings:
         settings: Settings = BrokerConfig(
             host=self.host, port=PORT, node_id=self.id, storage="memory", auto_create_topics=False
         )
-        listening = {"listen_host": self.host, "listen_port": PEER_PORT}
-        cluster = settings.cluster.model_copy(update=listening)
+        changed = {
+            "listen_host": self.host,
+            "listen_port": PEER_PORT,
+            "replica_lag_seconds_max": self.lag_seconds,
+        }
+        cluster = settings.cluster.model_copy(update=changed)
         # It would bind a port of this machine.
         no_admin = settings.admin.model_copy(update={"enabled": False})
-        return settings.model_copy(update={"cluster": cluster, "admin": no_admin})
+        groups = settings.groups.model_copy(update=GROUP_SETTINGS)
+        transactions = settings.transactions.model_copy(update=TRANSACTION_SETTINGS)
+        return settings.model_copy(
+            update={
+                "cluster": cluster,
+                "admin": no_admin,
+                "groups": groups,
+                "transactions": transactions,
+            }
+        )
 
     # --- The process ---
 
@@ -109,6 +135,7 @@ class SimulatedBroker:
         self.incarnation += 1
         self.error = None
         machine = self.machine = self._loop.add_machine(f"broker{self.id}/{self.incarnation}")
+        machine.owner = self
         self._network.power_on(self.host)
         self._network.place(machine, self.host)
         stand_ins = StandIns(

@@ -5,31 +5,34 @@ which repeats a batch until its outcome is known; plain with acks=1. An operatio
 broker acknowledged it, `fail` when the request certainly had no effect, else `info`. Records with
 acks=1 are `info` also when they are acknowledged: a later leader may not have them.
 
-A consumer polls from its own positions and keeps them. It commits nothing: groups need
-coordinators.
+A consumer polls from its own positions and keeps them. It commits nothing: `group_clients` has the
+members of groups, `transaction_clients` the transactional producers.
 """
 
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.client import calls
 from penstock.client.async_cluster import AsyncCluster
-from penstock.client.calls import FetchBounds, FetchPlace, NewTopic, ProducerIdentity
+from penstock.client.calls import FetchBounds, FetchPlace, ProducerIdentity
+from penstock.client.coordinators import Coordinator, CoordinatorKind, find
 from penstock.client.transport.addresses import Address
+from penstock.client.transport.call import Call
 from penstock.client.transport.connection import AsyncConnection, connect
 from penstock.core.errors import BrokerUnreachableError, ClientError, PeerError, PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
-from penstock.records.batch import read_header
-from penstock.records.builder import build_batch, read_records
+from penstock.records.builder import build_batch
 from penstock.records.record import Record
 from tests.checker.history import Poll, Send
 from tests.cluster_sim.history import Recorder
 from tests.cluster_sim.loop import SimulatedLoop
 from tests.cluster_sim.network import SimulatedNetwork
+from tests.cluster_sim.record_reading import ReadRecords, read_values
+
+Result = TypeVar("Result")
 
 ACKS_ALL: Final = -1
 ANSWER_SECONDS: Final = 4.0
@@ -72,6 +75,7 @@ class SimulatedClient:
         self.process = recorder.new_process()
         self._bootstrap = bootstrap
         self.cluster = self._open()
+        self._coordinators: dict[tuple[CoordinatorKind, str], Coordinator] = {}
 
     def _open(self) -> AsyncCluster:
         async def open_connection(address: Address) -> AsyncConnection:
@@ -79,20 +83,19 @@ class SimulatedClient:
 
         return AsyncCluster(self._bootstrap, open_connection, timeout_seconds=ANSWER_SECONDS)
 
-    async def create_topic(self, topic: NewTopic) -> ErrorCode:
-        """Create a topic; return the code of the answer."""
-
-        async def attempt() -> ErrorCode:
-            (result,) = await self.cluster.anywhere(calls.create([topic], 10_000))
-            return ErrorCode(result.error_code)
-
-        return await self.cluster.repeat(attempt, repeatable=True)
-
-    async def change_setting(self, topic: str, name: str, value: str) -> None:
-        """Change a setting of a topic; an error is ignored."""
-        call = calls.configure(calls.TOPIC_RESOURCE, topic, {name: value})
-        with suppress(PenstockError):
-            await self.cluster.anywhere(call)
+    async def ask(self, kind: CoordinatorKind, name: str, call: Call[Result]) -> Result:
+        """Send a call to the coordinator of a name once; after an error it is found again."""
+        try:
+            coordinator = self._coordinators.get((kind, name))
+            if coordinator is None:
+                coordinator = await self.cluster.anywhere(find(kind, name))
+                self._coordinators[kind, name] = coordinator
+            return await self.cluster.at(coordinator.address, call)
+        except PenstockError:
+            self._coordinators.pop((kind, name), None)
+            # The next search goes to another broker.
+            self.cluster._view.forget_topics()
+            raise
 
     async def pause(self, seconds_max: float) -> None:
         """Wait a random time."""
@@ -217,6 +220,8 @@ class LeaderOnlyProducer(Producer):
 class Consumer(SimulatedClient):
     """Polls some keys from their beginning until it is over."""
 
+    is_read_committed = False
+
     async def run(self) -> None:
         """Poll until the end."""
         wanted = sorted(self.random.sample(list(self.keys), self.random.randint(1, len(self.keys))))
@@ -236,18 +241,21 @@ class Consumer(SimulatedClient):
         self.recorder.add(self.process, "invoke", "poll")
         found: dict[int, list[tuple[int, int]]] = {}
         for key, position in tuple(positions.items()):
-            records = await self.fetch(key, position)
-            if records:
-                found[key] = records
-                positions[key] = records[-1][0] + 1
+            read = await self.fetch(key, position)
+            if read is None:
+                continue
+            positions[key] = read.next_offset
+            if read.records:
+                found[key] = read.records
         self.recorder.add(self.process, "ok", "poll", [Poll(found)])
 
-    async def fetch(self, key: int, offset: int) -> list[tuple[int, int]] | None:
+    async def fetch(self, key: int, offset: int) -> ReadRecords | None:
         """Return records starting at an offset; None after an error."""
         at = self.keys[key]
         try:
             leader = (await self.cluster.leaders([at]))[at]
-            call = calls.fetch_from(FetchPlace(at, None, offset), BOUNDS, is_read_committed=False)
+            place = FetchPlace(at, None, offset)
+            call = calls.fetch_from(place, BOUNDS, is_read_committed=self.is_read_committed)
             answer = await self.cluster.at(leader.address, call)
         except PenstockError:
             self.cluster._view.forget_topics()
@@ -255,10 +263,17 @@ class Consumer(SimulatedClient):
         if answer.error_code != ErrorCode.NONE:
             self.cluster._view.forget_topics()
             return None
-        return decoded(bytes(answer.records or b""), offset)
+        aborted = answer.aborted_transactions if self.is_read_committed else None
+        return read_values(bytes(answer.records or b""), offset, aborted)
 
 
-class FinalReader(Consumer):
+class CommittedConsumer(Consumer):
+    """Polls committed records only."""
+
+    is_read_committed = True
+
+
+class FinalReader(CommittedConsumer):
     """Reads everything from the beginning, after the faults have ended."""
 
     async def read_to(self, ends: Mapping[int, int]) -> bool:
@@ -273,21 +288,3 @@ class FinalReader(Consumer):
                 return True
             await self.pause(0.2)
         return False
-
-
-def decoded(data: bytes, offset: int) -> list[tuple[int, int]]:
-    """Return offsets and values of whole batches, starting at an offset."""
-    found: list[tuple[int, int]] = []
-    position = 0
-    while position + 61 <= len(data):
-        header = read_header(data, position)
-        size = header.batch_length + 12
-        if position + size > len(data):
-            break
-        found += [
-            (record.offset, int(record.value))
-            for record in read_records(data, position)
-            if record.offset >= offset and record.value is not None
-        ]
-        position += size
-    return found

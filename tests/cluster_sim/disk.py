@@ -12,6 +12,7 @@ the report. It does NOT rot bits: damage below a recovery point has tests of its
 
 import errno
 import random
+from contextlib import suppress
 from typing import Final
 
 from typing_extensions import Buffer
@@ -94,6 +95,25 @@ class SimulatedDisk(VolatileDisk):
     def space(self, path: str) -> Space:
         """Return the room, which a full disk does not report at once."""
         return super().space(path)
+
+    def find_directory(self, name: str) -> str | None:
+        """Return the path of the directory with this name; None if there is none."""
+        waiting = [("", self.root)]
+        while waiting:
+            path, inode = waiting.pop()
+            for child, below in (inode.names or {}).items():
+                if below.names is not None:
+                    if child == name:
+                        return f"{path}/{child}"
+                    waiting.append((f"{path}/{child}", below))
+        return None
+
+    def remove_if_present(self, path: str) -> None:
+        """Remove a file, also from the names that survive a power cut."""
+        directory, _, name = path.rpartition("/")
+        with suppress(FileNotFoundError):
+            self.find(directory).entries().pop(name, None)
+            self._synced_names.get(self.find(directory), {}).pop(name, None)
 
     # --- Crashes ---
 

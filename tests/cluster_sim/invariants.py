@@ -4,8 +4,10 @@ Numbers as in the design: (1) one leader for each partition and epoch; (2) the l
 partition never falls, and rises with each new leader; (3) an acknowledged record is on the disk of
 every valid member of the stored ISR and ELR; (4) the high watermark never falls in an epoch, and a
 clean leader has everything that was below one; (5) logs agree byte for byte below the smallest high
-watermark; (6) no replica cuts below its high watermark; (7) no metadata write of a broker lands
-whose registration has ended.
+watermark; (6) no replica cuts below its high watermark, and the log of a leader grows by records of
+its own epoch only; (7) no metadata write of a broker lands whose registration has ended; (8) one
+shard answers for the keys of a coordinator's partition in an epoch; (12) a broker that has left
+because its disk failed is not elected while another valid replica is registered.
 
 The durable end of a log is the one that its storage reports; a restart must find it again. It
 changes nothing in the brokers. It does NOT check the answers to clients: the history checker does.
@@ -51,6 +53,7 @@ class Replica:
     incarnation: int = 0
     state: PartitionState | None = None
     """The role object: its identity changes with role and epoch."""
+    log: PartitionLog | None = None
     high_watermark: int = 0
     end_offset: int = 0
     synced_offset: int = 0
@@ -71,6 +74,12 @@ class Partition:
     replicas: dict[int, Replica] = field(default_factory=dict)
     compared_end: int = 0
     was_unclean: bool = False
+    removed: set[int] = field(default_factory=set)
+    """Brokers that were taken out of the replicas: they delete their logs."""
+    shards: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Broker and incarnation of the shard of each epoch, of an internal topic."""
+    withdrawn: dict[int, int] = field(default_factory=dict)
+    """Brokers that have withdrawn with a failed disk, and their incarnations."""
 
 
 class Invariants:
@@ -88,6 +97,12 @@ class Invariants:
         self.topic_ids: dict[str, UUID] = {}
         self._wiped: set[int] = set()
         """Brokers with an empty disk that the store does not know yet: they cannot be running."""
+        self.damaged: dict[int, str] = {}
+        """Brokers with a log that they cannot serve, and the file that damages it."""
+        self._seen: dict[HostedPartition, tuple[object, ...]] = {}
+        """The state of each partition of a process when it was last checked."""
+        self._shards: set[HostedPartition] = set()
+        """Partitions in a role with a shard."""
         self.steps = 0
         self.elections = 0
         stores.shared.on_commit.append(self.committed)
@@ -124,9 +139,35 @@ class Invariants:
                 self.elections += 1
                 if state.leader_epoch == before.leader_epoch:
                     raise ViolationError(f"(2) another leader, same epoch: {before} -> {state}")
+                self._check_disk(known, before, state)
+            for broker_id in {*before.replicas} - {*state.replicas}:
+                known.removed.add(broker_id)
+                known.replicas.pop(broker_id, None)
+        for member in (*state.in_sync, *state.elr):
+            broker = self._brokers[member.broker_id]
+            if member.epoch == 0 and broker.disk.is_failing:
+                known.withdrawn[member.broker_id] = broker.incarnation
         if state.is_recovering:
             known.was_unclean = True
         self.check_acknowledged(known)
+
+    def _check_disk(self, known: Partition, before: PartitionImage, state: PartitionImage) -> None:
+        """Check the disk of a new leader: (12)."""
+        if state.leader < 0:
+            return
+        broker = self._brokers[state.leader]
+        has_failed = broker.disk.is_failing and broker.is_alive
+        if not has_failed or known.withdrawn.get(state.leader) != broker.incarnation:
+            return
+        for other in before.in_sync:
+            registration = self._shared.present.get(self._keys.broker(other.broker_id))
+            if (
+                other.broker_id != state.leader
+                and not self._brokers[other.broker_id].disk.is_failing
+                and self._is_intact(other)
+                and _is_created_at(registration, other.epoch)
+            ):
+                raise ViolationError(f"(12) elected with a failed disk: {before} -> {state}")
 
     def written(
         self,
@@ -187,17 +228,21 @@ class Invariants:
         ISR and ELR together keep min.insync.replicas disks with every acknowledged record. So one
         less may be lost at the same time, and another member must have everything.
         """
-        for known in self.partitions.values():
-            state = known.stored
-            if state is None or broker_id not in state.replicas:
-                continue
-            members = (*state.in_sync, *state.elr)
-            lost = {one.broker_id for one in members if not self._is_intact(one)} | {broker_id}
-            if len(lost) >= state.min_isr or not any(
-                one.broker_id != broker_id and self._has_all(known, one) for one in members
-            ):
-                return False
-        return True
+        return all(self.may_lose(broker_id, known) for known in self.partitions.values())
+
+    def may_lose(self, broker_id: int, known: Partition) -> bool:
+        """Return whether the loss of this log is one that the cluster promises to survive."""
+        state = known.stored
+        if state is None or broker_id not in state.replicas:
+            return True
+        members = (*state.in_sync, *state.elr)
+        lost = {one.broker_id for one in members if not self._is_intact(one)} | {broker_id}
+        # A broker whose disk has failed leaves: the disk counts as lost until it is replaced.
+        lost.update(one.id for one in self._brokers.values() if one.disk.is_failing)
+        lost.update(self.damaged)
+        return len(lost) < state.min_isr and any(
+            one.broker_id not in lost and self._has_all(known, one) for one in members
+        )
 
     def _is_intact(self, member: Member) -> bool:
         node = self._shared.present.get(self._keys.node(member.broker_id))
@@ -212,33 +257,46 @@ class Invariants:
     # --- Brokers ---
 
     def after_turn(self, broker: SimulatedBroker) -> None:
-        """Check the partitions of a broker after a turn of its loop: (1), (3), (4) and (6)."""
+        """Check the partitions of a broker after a turn of its loop: (1), (3), (4), (6), (8)."""
         served = broker.served
         if served is None:
             return
         self.steps += 1
+        seen = self._seen
         for hosted in served.replicas:
-            known = self.partitions.get((hosted.topic_id, hosted.name.partition))
-            if known is None:
-                continue
-            replica = known.replicas.get(broker.id)
             log, state = hosted.log, hosted.state
-            if replica is None:
-                replica = known.replicas[broker.id] = Replica(broker.incarnation)
-            elif (
-                replica.state is state
-                and replica.high_watermark == state.high_watermark
-                and replica.end_offset == log.end_offset
-                and replica.synced_offset == log.synced_offset
-            ):
+            now = (state, state.high_watermark, log.end_offset, log.synced_offset)
+            if seen.get(hosted) == now:
                 continue
-            self._observe(broker, known, replica, hosted)
+            known = self.partitions.get((hosted.topic_id, hosted.name.partition))
+            if known is None or known.stored is None:
+                continue
+            if broker.id in known.stored.replicas:
+                seen[hosted] = now
+                self._observe(broker, known, hosted)
+        for shards in served.coordinators._served.values():
+            for hosted in shards.values():
+                if hosted not in self._shards and hosted.state.is_leader:
+                    self._shards.add(hosted)
+                    self._serves(broker, hosted)
 
-    def _observe(
-        self, broker: SimulatedBroker, known: Partition, replica: Replica, hosted: HostedPartition
-    ) -> None:
+    def _serves(self, broker: SimulatedBroker, hosted: HostedPartition) -> None:
+        """Check that no other process has the shard of this epoch: (8)."""
+        known = self.partition(hosted.topic_id, hosted.name.partition)
+        process = (broker.id, broker.incarnation)
+        other = known.shards.setdefault(hosted.state.leader_epoch, process)
+        if other != process:
+            raise ViolationError(
+                f"(8) {process} has the shard of {hosted.name} in epoch "
+                f"{hosted.state.leader_epoch}, as {other}"
+            )
+
+    def _observe(self, broker: SimulatedBroker, known: Partition, hosted: HostedPartition) -> None:
         log, state = hosted.log, hosted.state
         where = f"{hosted.name} on broker {broker.id}/{broker.incarnation}"
+        replica = known.replicas.get(broker.id)
+        if replica is None or (broker.id in known.removed and replica.log is not log):
+            replica = known.replicas[broker.id] = Replica(broker.incarnation)
         if replica.incarnation != broker.incarnation:
             if log.end_offset < replica.synced_offset and log.problem is None:
                 raise ViolationError(
@@ -255,7 +313,13 @@ class Invariants:
             )
         has_lost = log.synced_offset < replica.synced_offset
         is_new = replica.state is not state
-        replica.state, replica.high_watermark = state, state.high_watermark
+        has_grown = log.end_offset > replica.end_offset and not is_new
+        if has_grown and state.is_leader and log.latest_epoch != state.leader_epoch:
+            raise ViolationError(
+                f"(6) {where}: leads epoch {state.leader_epoch}, and its log grew by records of "
+                f"epoch {log.latest_epoch}"
+            )
+        replica.state, replica.log, replica.high_watermark = state, log, state.high_watermark
         replica.end_offset, replica.synced_offset = log.end_offset, log.synced_offset
         if state.is_leader:
             self._leads(broker, known, hosted, where, is_new=is_new)

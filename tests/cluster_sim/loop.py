@@ -73,6 +73,8 @@ class Machine:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.owner: object = None
+        """The broker whose process this is."""
         self.ready: deque[Handle] = deque()
         self.is_dead = False
         self.is_paused = False
@@ -91,6 +93,18 @@ class Machine:
         if len(self.tasks) >= 256:
             self.tasks = [one for one in self.tasks if not one.done()]
         self.tasks.append(task)
+
+
+class SimulatedTask(asyncio.Task[Any]):
+    """A task whose hash is its number: `asyncio.TaskGroup` cancels the tasks of a set in its order.
+
+    The hash of other tasks is their place in memory, which differs from run to run.
+    """
+
+    number = 0
+
+    def __hash__(self) -> int:
+        return self.number
 
 
 class UnhandledError(AssertionError):
@@ -247,12 +261,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     ) -> "asyncio.Task[Any]":
         """Start a task on the current machine."""
         machine = MACHINE.get(self.world) if context is None else context.get(MACHINE, self.world)
-        task: asyncio.Task[Any] = asyncio.Task(
-            coro,
-            loop=self,
-            name=None if name is None else str(name),
-            context=context,
-        )
+        number = next(self._numbers)
+        # The name is always given: the default one is counted over all runs of this process.
+        text = f"task-{number}" if name is None else str(name)
+        task = SimulatedTask(coro, loop=self, name=text, context=context)
+        task.number = number
         machine.keep(task)
         return task
 

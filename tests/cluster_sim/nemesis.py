@@ -6,20 +6,28 @@ every fault and starts every broker. It never destroys the only disk with an ack
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
+from penstock.coordinator.kinds import KINDS_BY_TOPIC
+from penstock.core.types import TopicPartition
 from tests.cluster_sim.brokers import SimulatedBroker
+from tests.cluster_sim.fault_profiles import Plan
 from tests.cluster_sim.invariants import Invariants
 from tests.cluster_sim.loop import SimulatedLoop
 from tests.cluster_sim.network import SimulatedNetwork
+from tests.cluster_sim.operators import Operator
 from tests.cluster_sim.store import StoreNetwork
 
+TOPIC: Final = "history"
+MIN_ISR: Final = "min.insync.replicas"
 DOWN_SECONDS: Final = (0.05, 6.0)
 PAUSE_SECONDS: Final = (0.05, 14.0)
 """Longer than the time to live of a session, now and then."""
 FAULT_SECONDS: Final = (0.2, 8.0)
-GAP_SECONDS: Final = (0.05, 3.0)
+LEFT_OVER: Final = "00000000000000000000.log.swap"
+"""A file of an interrupted compaction that cannot have been: the log is not served until it is
+gone."""
 
 
 class Nemesis:
@@ -33,6 +41,7 @@ class Nemesis:
         network: SimulatedNetwork,
         stores: StoreNetwork,
         invariants: Invariants,
+        plan: Plan,
     ) -> None:
         self._random = random.Random(f"nemesis {seed}")
         self._loop = loop
@@ -40,10 +49,12 @@ class Nemesis:
         self._network = network
         self._stores = stores
         self._invariants = invariants
-        self.change_min_isr: Callable[[int], None] = lambda _: None
-        """Changes min.insync.replicas of the topic, as an operator does."""
+        self._plan = plan
+        self.operate: Callable[[Callable[[Operator], Coroutine[Any, Any, None]]], None]
+        """Lets the operator do something; there is one from the creation of the topics on."""
         self._is_over = False
         self._has_foreign_disk = False
+        self._damaged = invariants.damaged
         self.count = 0
         kinds: dict[str, Callable[[], None]] = {
             "kill": self._kill,
@@ -70,22 +81,27 @@ class Nemesis:
             "foreign disk": self._foreign_disk,
             "clock": self._jump,
             "min isr": self._change_min_isr,
+            "elect": self._elect,
+            "move": self._move,
+            "coordinator": self._kill_coordinator,
+            "dead disk": self._dead_disk,
+            "quarantine": self._quarantine,
         }
-        count = self._random.randint(2, 8)
-        self.kinds = {name: kinds[name] for name in self._random.sample(list(kinds), count)}
-        if "min isr" in self.kinds:
+        chosen = plan.kinds or self._random.sample(list(kinds), self._random.randint(2, 8))
+        if "min isr" in chosen:
             # A lower min.insync.replicas after the loss of a disk would lower the promise.
-            self.kinds.pop("wipe", None)
+            chosen = [name for name in chosen if name not in ("wipe", "quarantine")]
+        self.kinds = [(name, kinds[name]) for name in chosen]
 
     async def run(self) -> None:
         """Cause faults until the end."""
         while not self._is_over:
-            await asyncio.sleep(self._random.uniform(*GAP_SECONDS))
+            await asyncio.sleep(self._random.uniform(*self._plan.gap_seconds))
             if not self._is_over:
-                name = self._random.choice(list(self.kinds))
+                name, cause = self._random.choice(self.kinds)
                 self.count += 1
                 self._loop.note(f"fault: {name}")
-                self.kinds[name]()
+                cause()
 
     def heal(self) -> None:
         """End every fault; start every broker."""
@@ -94,6 +110,7 @@ class Nemesis:
         self._stores.heal()
         for broker in self._brokers.values():
             self._heal_disk(broker)
+            self._serve_all_logs(broker)
             if broker.machine is not None:
                 broker.machine.is_paused = False
             else:
@@ -230,6 +247,8 @@ class Nemesis:
 
     def _failing_disk(self) -> None:
         broker = self._any()
+        if not self._invariants.may_wipe(broker.id):
+            return
         broker.disk.is_failing = True
 
         def restart() -> None:
@@ -237,6 +256,35 @@ class Nemesis:
             self._start_later(broker)
 
         self._later(FAULT_SECONDS, restart)
+
+    def _dead_disk(self) -> None:
+        """Let the disk of one broker fail; the broker runs on until another fault ends it."""
+        broker = self._any()
+        if self._invariants.may_wipe(broker.id):
+            broker.disk.is_failing = True
+
+    def _quarantine(self) -> None:
+        """Restart a broker with a log that it cannot serve; later without this damage."""
+        broker, index = self._any(), self._random.randrange(self._plan.partitions)
+        known = self._invariants.partition(self._invariants.topic_ids[TOPIC], index)
+        if self._damaged or not self._invariants.may_lose(broker.id, known):
+            return
+        if broker.is_alive:
+            broker.crash(loses_power=False)
+        directory = broker.disk.find_directory(f"{TOPIC}-{index}")
+        if directory is not None:
+            self._damaged[broker.id] = f"{directory}/{LEFT_OVER}"
+            broker.disk.create_file(self._damaged[broker.id]).close()
+        self._start_later(broker)
+        self._later(FAULT_SECONDS, lambda: self._serve_all_logs(broker))
+
+    def _serve_all_logs(self, broker: SimulatedBroker) -> None:
+        path = self._damaged.pop(broker.id, None)
+        if path is not None:
+            if broker.is_alive:
+                broker.crash(loses_power=False)
+            broker.disk.remove_if_present(path)
+            self._start_later(broker)
 
     def _wipe(self) -> None:
         broker = self._any()
@@ -270,8 +318,36 @@ class Nemesis:
 
         self._loop.at(self._loop.world, self._random.uniform(*DOWN_SECONDS), restore)
 
+    # --- Operation ---
+
     def _change_min_isr(self) -> None:
-        self.change_min_isr(self._random.randint(1, 3))
+        value = min(self._random.randint(1, 3), self._plan.replication_factor)
+        self.operate(lambda operator: operator.change_setting(TOPIC, MIN_ISR, str(value)))
+
+    def _elect(self) -> None:
+        self.operate(lambda operator: operator.elect_first_replicas())
+
+    def _move(self) -> None:
+        """Move a partition to other brokers, or cancel a move."""
+        at = TopicPartition(TOPIC, self._random.randrange(self._plan.partitions))
+        brokers = self._random.sample(sorted(self._brokers), self._plan.replication_factor)
+        is_cancelled = self._random.random() < 0.15
+        self.operate(lambda operator: operator.move(at, None if is_cancelled else brokers))
+
+    def _kill_coordinator(self) -> None:
+        """Kill the leader of a partition of an internal topic, or else any broker."""
+        ids = {
+            topic_id
+            for topic, topic_id in self._invariants.topic_ids.items()
+            if topic in KINDS_BY_TOPIC
+        }
+        leaders = sorted(
+            known.stored.leader
+            for (topic_id, _), known in self._invariants.partitions.items()
+            if topic_id in ids and known.stored is not None and known.stored.leader >= 0
+        )
+        broker = self._brokers[self._random.choice(leaders)] if leaders else self._any()
+        self._crash(broker, loses_power=self._random.random() < 0.3)
 
     def _jump(self) -> None:
         self._any().clock.skew_ms += self._random.randint(-3_600_000, 3_600_000)

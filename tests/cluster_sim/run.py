@@ -5,12 +5,15 @@ takes too long, or an exception that nothing handled. The error names the seed a
 
     python -m tests.cluster_sim.run 17          one seed
     python -m tests.cluster_sim.run 1 200       a range of seeds
+    python -m tests.cluster_sim.run 1 20000 --processes 4
 """
 
+import argparse
 import asyncio
 import gc
 import hashlib
 import logging
+import multiprocessing
 import sys
 import time
 import warnings
@@ -18,14 +21,15 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tests.checker.check import Mode, check
-from tests.checker.history import op_to_json
+from tests.checker.history import Name, op_to_json
 from tests.cluster_sim.brokers import simulated_sockets
+from tests.cluster_sim.fault_profiles import Plan, plan_of
 from tests.cluster_sim.loop import SimulatedLoop
 from tests.cluster_sim.threads import simulated_process
-from tests.cluster_sim.world import Plan, World
+from tests.cluster_sim.world import World
 
 EVENTS_SHOWN: Final = 40
 CLOSINGS_MAX: Final = 50
@@ -58,19 +62,27 @@ class Trace:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Let nothing be collected during a run: a collected coroutine runs its `finally`."""
+    """Let nothing be collected during a run: a collected coroutine runs its `finally`.
+
+    The collection after the run looks at the objects of the run only.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         if was_enabled:
             gc.enable()
 
 
 def run_seed(seed: int, plan: Plan | None = None) -> Trace:
-    """Run one seed; the trace has the error, if there is one."""
-    plan = plan or Plan()
+    """Run one seed; the trace has the error, if there is one.
+
+    Without a plan the seed draws one.
+    """
+    plan = plan or plan_of(seed)
     trace = Trace(seed)
     began_seconds = time.process_time()
     loop = SimulatedLoop(seed)  # type: ignore[abstract]
@@ -78,19 +90,16 @@ def run_seed(seed: int, plan: Plan | None = None) -> Trace:
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with (
-            without_collector(),
-            simulated_process(loop, seed),
-            simulated_sockets(loop, world.network),
-        ):
-            try:
-                loop.run_until_complete(world.run())
-                _check_history(world)
-            except Exception as error:  # noqa: BLE001 - the trace has it
-                trace.error = error
-            finally:
-                loop.end()
-        _dispose(world)
+        with without_collector():
+            with simulated_process(loop, seed), simulated_sockets(loop, world.network):
+                try:
+                    loop.run_until_complete(world.run())
+                    _check_history(world)
+                except Exception as error:  # noqa: BLE001 - the trace has it
+                    trace.error = error
+                finally:
+                    loop.end()
+            _dispose(world)
     finally:
         logging.disable(level)
     trace.events = loop.events
@@ -100,10 +109,16 @@ def run_seed(seed: int, plan: Plan | None = None) -> Trace:
         "elections": world.invariants.elections,
         "operations": len(world.recorder.operations),
         "callbacks": loop.handles_run,
+        "transactions": _completed(world, "txn"),
+        "commits": _completed(world, "commit"),
         "revision": world.stores.shared.revision,
         "cpu_seconds": round(time.process_time() - began_seconds, 2),
     }
     return trace
+
+
+def _completed(world: World, name: Name) -> int:
+    return sum(one.name == name and one.type == "ok" for one in world.recorder.operations)
 
 
 def _dispose(world: World) -> None:
@@ -150,29 +165,55 @@ def _hash(world: World) -> str:
     return digest.hexdigest()
 
 
-COUNTED: Final = ("faults", "elections", "operations")
+COUNTED: Final = ("faults", "elections", "operations", "transactions", "commits")
+
+
+class Outcome(NamedTuple):
+    """The outcome of a seed, from another process."""
+
+    text: str
+    hash: str
+    figures: dict[str, float]
+    has_failed: bool
+
+
+def outcome_of(seed: int) -> Outcome:
+    """Run a seed and return what is printed about it."""
+    trace = run_seed(seed)
+    return Outcome(trace.text(), trace.hash, trace.figures, trace.error is not None)
+
+
+def outcomes(seeds: range, processes: int) -> Iterator[Outcome]:
+    """Yield the outcomes of seeds in their order."""
+    if processes == 1:
+        yield from map(outcome_of, seeds)
+        return
+    # Each process is new: it shares no state with this one.
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes) as pool:
+        yield from pool.imap(outcome_of, seeds, chunksize=4)
 
 
 def main(words: list[str]) -> int:
-    """Run one seed or a range of seeds; return the number of failures.
-
-    With `--hash` print only the hash of each trace.
-    """
-    is_short = "--hash" in words
-    numbers = [int(word) for word in words if not word.startswith("-")]
+    """Run one seed or a range of seeds; return the number of failures."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int, nargs="?")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--hash", action="store_true", help="print only the hash of each trace")
+    given = parser.parse_args(words)
+    seeds = range(given.first, (given.last or given.first) + 1)
+    if given.last is None and (error := run_seed(given.first).error) is not None:
+        raise error
     failures = 0
     totals: Counter[str] = Counter()
-    for seed in range(numbers[0], numbers[-1] + 1):
-        trace = run_seed(seed)
-        failures += trace.error is not None
-        totals.update({name: int(trace.figures.get(name, 0)) for name in COUNTED})
-        print(f"{seed} {trace.hash}" if is_short else trace.text(), flush=True)
-        if len(numbers) == 1 and trace.error is not None:
-            raise trace.error
-    if not is_short:
+    for seed, one in zip(seeds, outcomes(seeds, given.processes), strict=True):
+        failures += one.has_failed
+        totals.update({name: int(one.figures.get(name, 0)) for name in COUNTED})
+        print(f"{seed} {one.hash}" if given.hash else one.text, flush=True)
+    if not given.hash:
         counts = ", ".join(f"{totals[name]:,} {name}" for name in COUNTED)
-        seeds = numbers[-1] - numbers[0] + 1
-        print(f"simulated clusters: {seeds:,} seeds, {counts}, {failures} failed")
+        print(f"simulated clusters: {len(seeds):,} seeds, {counts}, {failures} failed")
     return failures
 
 

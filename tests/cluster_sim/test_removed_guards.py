@@ -2,34 +2,34 @@
 
 import pytest
 
+from tests.cluster_sim.fault_profiles import PROFILES, Plan
 from tests.cluster_sim.invariants import ViolationError
 from tests.cluster_sim.loop import UnhandledError
-from tests.cluster_sim.removed_guards import GUARDS, first_failure, without
+from tests.cluster_sim.removed_guards import (
+    COVERED,
+    GUARDS,
+    PROFILES_OF,
+    first_failure,
+    without,
+)
 from tests.cluster_sim.run import run_seed
-from tests.cluster_sim.world import Plan
 
 SEEDS_MAX = 200
-
-RARE = {
-    "smallest_isr": "a change of the ISR in doubt, and a loss at the same moment",
-    "elr_emptied_by_min_isr": "a change of the setting below min.insync.replicas",
-    "own_answer": "1 of 350 seeds in the model",
-    "epoch_of_fetches": "the comparison of histories covers it, as in the model",
-}
-"""Rules that this number of seeds does not find yet; the nightly runs use more."""
-
-
-FIRST = {"nodes": 110}
-"""Where the search begins, for rules that few seeds find."""
 
 
 @pytest.mark.simulate
 @pytest.mark.uncompiled
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", [name for name in GUARDS if name not in RARE])
+@pytest.mark.parametrize("name", [name for name in GUARDS if name not in COVERED])
 def test_a_removed_rule_is_found(name: str) -> None:
-    found = first_failure(name, SEEDS_MAX, first=FIRST.get(name, 1))
+    found = first_failure(name, SEEDS_MAX)
     assert found is not None, f"none of {SEEDS_MAX} seeds finds that {name} is gone"
+
+
+def test_each_rule_has_a_known_profile() -> None:
+    assert set(PROFILES_OF) <= set(GUARDS)
+    assert set(PROFILES_OF.values()) <= set(PROFILES)
+    assert set(COVERED) <= set(GUARDS)
 
 
 @pytest.mark.uncompiled

@@ -16,12 +16,14 @@ import random
 import sys
 import threading
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+from penstock.cluster import persistent_map
 from penstock.storage import flusher, snapshot_writer, worker_pool
 from tests.cluster_sim.loop import MACHINE, Machine, SimulatedLoop
 
@@ -158,6 +160,11 @@ def _settle(future: "asyncio.Future[object]", result: object, error: BaseExcepti
             future.set_exception(error)
 
 
+def same_hash(value: object) -> int:
+    """Return a hash of text that is the same in every process: maps of topics have its order."""
+    return zlib.crc32(value.encode()) if isinstance(value, str) else hash(value)
+
+
 class RandomBytes:
     """`os.urandom` from the seed."""
 
@@ -203,5 +210,6 @@ def simulated_process(loop: SimulatedLoop, seed: int) -> Iterator[None]:
     with ExitStack() as stack:
         for place, name, replacement in replaced:
             stack.enter_context(patch.object(place, name, replacement))
+        stack.enter_context(patch.object(persistent_map, "hash", same_hash, create=True))
         stack.callback(sys.setswitchinterval, switch_seconds)
         yield

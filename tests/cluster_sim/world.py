@@ -7,9 +7,8 @@ history is checked. `run.run_seed` drives it.
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
 
 from penstock.client.calls import NewTopic
 from penstock.client.transport.addresses import Address
@@ -19,6 +18,7 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from tests.cluster_sim.brokers import PORT, SimulatedBroker
 from tests.cluster_sim.clients import (
+    CommittedConsumer,
     Consumer,
     FinalReader,
     IdempotentProducer,
@@ -26,30 +26,26 @@ from tests.cluster_sim.clients import (
     Producer,
     SimulatedClient,
 )
+from tests.cluster_sim.fault_profiles import Plan
+from tests.cluster_sim.group_clients import GROUP, GroupMember, read_positions
 from tests.cluster_sim.history import Recorder
 from tests.cluster_sim.invariants import Invariants
 from tests.cluster_sim.loop import Machine, SimulatedLoop
-from tests.cluster_sim.nemesis import Nemesis
+from tests.cluster_sim.nemesis import MIN_ISR, TOPIC, Nemesis
 from tests.cluster_sim.network import SimulatedNetwork
+from tests.cluster_sim.operators import Operator
 from tests.cluster_sim.store import StoreNetwork
+from tests.cluster_sim.transaction_clients import COPIER_GROUP, Copier, TransactionalProducer
 from tests.histories.recorder import highest_offsets
 
 SETTLE_SECONDS_MAX: Final = 60.0
 START_SECONDS_MAX: Final = 20.0
-TOPIC: Final = "history"
-MIN_ISR: Final = "min.insync.replicas"
+LEDGER: Final = "ledger"
+"""The topic of transactions."""
+LEDGER_PARTITIONS: Final = 2
 
-
-@dataclass(frozen=True)
-class Plan:
-    """The size of a run."""
-
-    brokers: int = 3
-    partitions: int = 3
-    replication_factor: int = 3
-    min_insync_replicas: int = 2
-    seconds: float = 30.0
-    has_faults: bool = True
+Client = TypeVar("Client", bound=SimulatedClient)
+Working = Producer | Consumer | TransactionalProducer
 
 
 class World:
@@ -66,14 +62,23 @@ class World:
             )
             for number in range(1, plan.brokers + 1)
         }
+        for broker in self.brokers.values():
+            broker.lag_seconds = plan.lag_seconds
         self.recorder = Recorder(loop)
         self.invariants = Invariants(
             self.brokers, self.stores, has_elections=plan.replication_factor > 1
         )
-        self.nemesis = Nemesis(seed, loop, self.brokers, self.network, self.stores, self.invariants)
-        self.keys: Mapping[int, TopicPartition] = {
+        self.nemesis = Nemesis(
+            seed, loop, self.brokers, self.network, self.stores, self.invariants, plan
+        )
+        self.history_keys: Mapping[int, TopicPartition] = {
             number: TopicPartition(TOPIC, number) for number in range(plan.partitions)
         }
+        self.ledger_keys: Mapping[int, TopicPartition] = {
+            plan.partitions + number: TopicPartition(LEDGER, number)
+            for number in range(LEDGER_PARTITIONS if plan.has_coordinators else 0)
+        }
+        self.keys = {**self.history_keys, **self.ledger_keys}
         self.clients: list[SimulatedClient] = []
         self._seed = seed
         self._is_healed = False
@@ -81,18 +86,16 @@ class World:
         self.recorder.on_acknowledged = self._acknowledged
 
     def _after_turn(self, machine: Machine) -> None:
-        for broker in self.brokers.values():
-            if broker.machine is machine:
-                self.invariants.after_turn(broker)
+        broker = machine.owner
+        if isinstance(broker, SimulatedBroker) and broker.machine is machine:
+            self.invariants.after_turn(broker)
 
     def _acknowledged(self, key: int, offset: int) -> None:
         self.invariants.acknowledged(*self.keys[key], offset)
 
-    def _client(self, kind: type[SimulatedClient], name: str) -> SimulatedClient:
+    def _client(self, kind: type[Client], name: str, keys: Mapping[int, TopicPartition]) -> Client:
         bootstrap = [Address(broker.host, PORT) for broker in self.brokers.values()]
-        client = kind(
-            name, self.loop, self.network, bootstrap, self.keys, self.recorder, self._seed
-        )
+        client = kind(name, self.loop, self.network, bootstrap, keys, self.recorder, self._seed)
         self.clients.append(client)
         return client
 
@@ -123,32 +126,43 @@ class World:
         for broker in self.brokers.values():
             broker.start()
         await self._wait(START_SECONDS_MAX, "the brokers start", self._are_all_up)
-        creator = self._client(SimulatedClient, "creator")
-        self.nemesis.change_min_isr = self._change_min_isr
+        operator = self._client(Operator, "operator", self.keys)
+
+        def operate(change: Callable[[Operator], Coroutine[Any, Any, None]]) -> None:
+            self.loop.start(operator.machine, change(operator))
+
+        self.nemesis.operate = operate
+        await self._create(operator, TOPIC, self.plan.partitions)
+        if self.plan.has_coordinators:
+            await self._create(operator, LEDGER, LEDGER_PARTITIONS)
+
+    async def _create(self, operator: Operator, name: str, partitions: int) -> None:
         settings = {MIN_ISR: str(self.plan.min_insync_replicas)}
-        topic = NewTopic(TOPIC, self.plan.partitions, self.plan.replication_factor, settings)
+        topic = NewTopic(name, partitions, self.plan.replication_factor, settings)
         deadline = self.loop.time() + START_SECONDS_MAX
         # A broker that does not know the others yet refuses several replicas.
-        while code := await self.loop.start(creator.machine, creator.create_topic(topic)):
+        while code := await self.loop.start(operator.machine, operator.create_topic(topic)):
             self.loop.note(f"the topic is not created yet: {code!r}")
             if code is ErrorCode.TOPIC_ALREADY_EXISTS:
                 break
             assert self.loop.time() < deadline, f"the topic cannot be created: {code!r}"
             await asyncio.sleep(0.5)
 
-    def _change_min_isr(self, value: int) -> None:
-        operator = self.clients[0]
-        work = operator.change_setting(
-            TOPIC, MIN_ISR, str(min(value, self.plan.replication_factor))
-        )
-        self.loop.start(operator.machine, work)
-
     def _start_clients(self) -> "list[asyncio.Task[None]]":
-        kinds = (Producer, IdempotentProducer, LeaderOnlyProducer, Consumer, Consumer)
+        kinds: list[tuple[type[Working], Mapping[int, TopicPartition]]] = [
+            (kind, self.history_keys)
+            for kind in (Producer, IdempotentProducer, LeaderOnlyProducer, Consumer, Consumer)
+        ]
+        if self.plan.has_coordinators:
+            kinds[3:4] = [(GroupMember, self.history_keys), (GroupMember, self.history_keys)]
+            kinds += [
+                (TransactionalProducer, self.ledger_keys),
+                (Copier, self.ledger_keys),
+                (CommittedConsumer, self.ledger_keys),
+            ]
         tasks = []
-        for number, kind in enumerate(kinds):
-            client = self._client(kind, f"{kind.__name__}{number}")
-            assert isinstance(client, Producer | Consumer)
+        for number, (kind, keys) in enumerate(kinds):
+            client = self._client(kind, f"{kind.__name__}{number}", keys)
             tasks.append(self.loop.start(client.machine, client.run()))
         return tasks
 
@@ -187,7 +201,10 @@ class World:
             task.result()
 
     def _is_in_sync(self) -> bool:
-        """Return whether each leader is registered, and each replica is in sync as it is now."""
+        """Return whether each leader is registered, and each replica is in sync as it is now.
+
+        Nothing moves any more either.
+        """
         present = self.stores.shared.present
         epochs = {
             number: pair.create_revision
@@ -196,6 +213,7 @@ class World:
         }
         return all(
             state.broker_epoch == epochs.get(state.leader)
+            and not (state.adding or state.removing)
             and {one.broker_id: one.epoch for one in state.in_sync}
             == {number: epochs.get(number) for number in state.replicas}
             for known in self.invariants.partitions.values()
@@ -204,11 +222,32 @@ class World:
 
     async def _read_everything(self) -> None:
         ends = highest_offsets(self.recorder.operations)
-        reader = self._client(FinalReader, "reader")
-        assert isinstance(reader, FinalReader)
-        reading = self.loop.start(reader.machine, reader.read_to(ends))
+        reader = self._client(FinalReader, "reader", self.keys)
+        reading = self.loop.start(reader.machine, self._read(reader, ends))
         while not reading.done():
             await asyncio.sleep(0.5)
             self._check_brokers()
         is_read = reading.result()
         assert is_read, f"(10) the reader did not reach {ends}"
+
+    async def _read(self, reader: FinalReader, ends: Mapping[int, int]) -> bool:
+        """Read the committed positions of the groups, then all records."""
+        if self.plan.has_coordinators:
+            copied = dict([min(self.ledger_keys.items())])
+            for group, keys in ((GROUP, self.history_keys), (COPIER_GROUP, copied)):
+                await self._read_positions(reader, group, keys)
+            reader.process = self.recorder.new_process()
+        return await reader.read_to(ends)
+
+    async def _read_positions(
+        self, reader: FinalReader, group: str, keys: Mapping[int, TopicPartition]
+    ) -> None:
+        deadline = self.loop.time() + SETTLE_SECONDS_MAX
+        while True:
+            try:
+                await read_positions(reader, group, None, keys)
+                return
+            except PenstockError as error:
+                late = f"(9) the positions of {group} cannot be read: {error}"
+                assert self.loop.time() < deadline, late
+                await asyncio.sleep(0.5)
