@@ -13,15 +13,15 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from compat.penstock_cluster import penstock_cluster
 from tests.oracle.kafka_broker import kafka_broker
 from tests.oracle.penstock_broker import penstock_broker, penstock_environment
+from tests.oracle.several_brokers import BrokerCluster
 
 SMALL_CLUSTER = {
     "offsets.topic.num.partitions": "5",
@@ -129,28 +129,23 @@ def _parse(suite: Suite, arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _broker(suite: Suite, options: argparse.Namespace, folder: Path) -> AbstractContextManager[str]:
-    if suite.is_launching:
-        return nullcontext(options.broker)
-    if options.bootstrap_server:
-        return nullcontext(options.bootstrap_server)
+@contextmanager
+def _broker(suite: Suite, options: argparse.Namespace, folder: Path) -> Iterator[str]:
+    """The addresses of the brokers, which run until the end of the block."""
     settings = penstock_environment({**SMALL_CLUSTER, **suite.properties})
-    if options.broker == "kafka":
-        broker = kafka_broker(folder, properties=suite.properties)
+    if suite.is_launching:
+        yield options.broker
+    elif options.bootstrap_server:
+        yield options.bootstrap_server
+    elif options.broker == "kafka":
+        with kafka_broker(folder, properties=suite.properties) as broker:
+            yield broker.bootstrap
     elif options.brokers > 1:
-        return penstock_cluster(folder, settings, options.brokers)
+        with BrokerCluster(folder, count=options.brokers, environment=settings) as cluster:
+            yield cluster.bootstrap
     else:
-        broker = penstock_broker(folder, environment=settings)
-    broker.start()
-
-    class Running(AbstractContextManager[str]):
-        def __enter__(self) -> str:
-            return broker.bootstrap
-
-        def __exit__(self, *_error: object) -> None:
-            broker.stop()
-
-    return Running()
+        with penstock_broker(folder, environment=settings) as broker:
+            yield broker.bootstrap
 
 
 def main(suite: Suite, arguments: Sequence[str] | None = None) -> int:

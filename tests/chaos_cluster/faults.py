@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from tests.chaos_cluster.cluster import SESSION_SECONDS, BrokerMachine, Cluster, View
 from tests.chaos_cluster.machines import Machine
+from tests.chaos_cluster.moving_faults import move_away, move_back
 from tests.crash.clients import TOPIC
 
 Role = Literal["leader", "follower", "controller"]
@@ -56,6 +57,8 @@ class Faults:
             "isolate-etcd-leader": self.isolate_etcd_leader,
             "etcd-down": self.etcd_down,
             "rolling-restart": self.rolling_restart,
+            "move": partial(self.move, is_killing=False),
+            "move-and-kill": partial(self.move, is_killing=True),
         }
 
     def order(self) -> Iterator[str]:
@@ -119,6 +122,17 @@ class Faults:
             code = broker.stop()
             assert code == 0, f"{broker.name} ended with {code}:\n{broker.log_text()[-2000:]}"
             broker.start()
+            self._cluster.wait_until_whole(ROLLING_SECONDS_MAX)
+
+    def move(self, *, is_killing: bool) -> None:
+        """Replicas leave brokers and come back; meanwhile a broker may be killed, twice."""
+        for begin in (move_away, move_back):
+            with self._healed():
+                begin(self._cluster, self._dice, self._view())
+                self._wait(0, SHORT_SECONDS_MAX / 10)
+                if is_killing:
+                    self._broker(self._dice.choice(ROLES)).kill()
+                    self._wait(0, SHORT_SECONDS_MAX)
             self._cluster.wait_until_whole(ROLLING_SECONDS_MAX)
 
     # --- Power ---

@@ -1,4 +1,4 @@
-"""Clients of several libraries on three brokers, under all faults in a seeded order.
+"""Clients of four languages on three brokers, under all faults in a seeded order.
 
 After each fault every producer has records acknowledged again within 15 seconds of its end, and at
 the end of a run: no acknowledged record is lost or doubled, the order of each producer is kept, the
@@ -34,7 +34,8 @@ RUNS = int(os.environ.get("PENSTOCK_RUNS", "10" if IS_PROOF else "1"))
 NAMED = tuple(filter(None, os.environ.get("PENSTOCK_FAULTS", "").split(",")))
 QUIET_SECONDS_MAX = 2.0
 FIRST_PROGRESS_SECONDS = 45.0
-LEDGER_PRODUCERS = ("confluent-kafka", "kafka-python")
+LEDGER_PRODUCERS = ("confluent-kafka", "kafka-python", "java", "franz-go", "kafkajs")
+"""Libraries of four languages."""
 RDKAFKA: tuple[Library, ...] = ("confluent-kafka",) * 3
 MODES: tuple[dict[str, object], ...] = (
     {"libraries": RDKAFKA, "via": "subscribe", "in_transactions": True, "protocol": "consumer"},

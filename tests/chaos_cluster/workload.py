@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.chaos_cluster.cluster import Cluster
+from tests.chaos_cluster.foreign_clients import command_of
 from tests.checker.check import Mode, check
 from tests.checker.history import save
 from tests.crash.clients import PARTITIONS, TOPIC, LoadProcess, read_everything
@@ -108,7 +109,9 @@ class LedgerLoad:
         self._bootstrap = cluster.bootstrap
         cluster.create_topic(TOPIC, PARTITIONS, {**LEDGER_TOPIC_SETTINGS, **(settings or {})})
         self._loads = [
-            LoadProcess(client, cluster.bootstrap, self.ledger, seed, REQUEST_SECONDS)
+            LoadProcess(
+                client, cluster.bootstrap, self.ledger, seed, REQUEST_SECONDS, command_of(client)
+            )
             for client in (*self.producers, WATCHER)
         ]
 

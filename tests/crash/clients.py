@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.crash.ledger import Ledger, PartitionContent, Sent
@@ -42,12 +43,14 @@ class LoadProcess:
         ledger: Ledger,
         seed: int,
         request_seconds: int = REQUEST_SECONDS,
+        command: Sequence[str] | None = None,
     ) -> None:
+        """`command` is a program that prints the same lines, without its arguments."""
         self.client = client
         self._ledger = ledger
-        words = (client, bootstrap, str(seed), str(request_seconds))
+        program = command or (sys.executable, "-m", "tests.crash.load", client)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.load", *words],
+            [*program, bootstrap, str(seed), str(request_seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -1,0 +1,1 @@
+"""Apache Kafka's verifiable clients while brokers are restarted one after the other."""
