@@ -156,7 +156,8 @@ def test_a_replaced_disk_is_not_elected() -> None:
         await cluster.settle()
         assert states(services[0])[0].leader == -1
         # The operator accepts the loss.
-        edit = SettingEdit(UNCLEAN, EditKind.SET, "true")
+        # With a space, as a client may write it.
+        edit = SettingEdit(UNCLEAN, EditKind.SET, " true")
         await services[1].change_settings(SettingsChange("t", (edit,)))
         (state,) = await led(services[0], 3)
         assert state.is_recovering

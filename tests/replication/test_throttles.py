@@ -29,8 +29,12 @@ from penstock.cluster.image import BrokerSettingsImage, MetadataImage, Partition
 from penstock.cluster.link.partition_writes import PartitionWrite
 from penstock.core.errors import InvalidTopicConfigError
 from penstock.core.types import TopicPartition
+from penstock.replication.hosted_partition import HostedPartition
+from penstock.replication.isr import InSyncReplicas
+from penstock.replication.partition import PartitionState
 from penstock.replication.throttles import BURST_SECONDS, RateLimit, Throttles
 from penstock.replication.waits import WaitTable
+from tests.replication.replicas import Node
 
 OWN_ID = 1
 TOPIC_ID = UUID(int=7)
@@ -236,5 +240,73 @@ def test_a_list_of_a_newer_broker_throttles_nothing() -> None:
         metadata.set_rate("", follower="1")
         metadata.set_replicas(follower="something else")
         assert not throttles.is_copying_throttled
+
+    asyncio.run(body())
+
+
+# --- A leader that sends ---
+
+
+def led(*in_sync: int) -> HostedPartition:
+    """Return a partition that this broker leads, with replicas 1, 2 and 3."""
+    node = Node()
+    epochs = tuple(10 + one for one in in_sync)
+    image = PartitionImage((1, 2, 3), 1, 0, in_sync, 3, broker_epoch=11, isr_epochs=epochs)
+    log = node.partition.log
+    role = PartitionState(
+        log.topic_partition,
+        leader_epoch=0,
+        is_leader=True,
+        durable_offset=0,
+        in_sync=InSyncReplicas(OWN_ID, image, log.end_offset, 0.0),
+    )
+    return node.replicas.change_role(node.partition, role)
+
+
+def test_only_answers_to_followers_that_are_not_in_sync_use_the_rate() -> None:
+    async def body() -> None:
+        throttles, metadata, _ = started()
+        partition = led(1, 2)
+        topic = partition.name.topic
+        other = UUID(int=8)
+        states = {0: metadata.image.topics["t"].partitions[0]}
+        metadata.publish(PartitionsChanged(other, states), TopicPublished(topic, other, 1, 4))
+        metadata.publish(TopicSettingsChanged(topic, MappingProxyType({LEADER_REPLICAS: "*"})))
+        metadata.set_rate("", leader="1000")
+        # A read from the disk is repeated: it was allowed, and nothing was sent.
+        assert not throttles.holds_back(partition, 3)
+        throttles.sent(partition, 2, 1_000_000)
+        assert not throttles.holds_back(partition, 3)
+        throttles.sent(partition, 3, 5_000)
+        assert throttles.holds_back(partition, 3)
+        assert not throttles.holds_back(partition, 2)
+        throttles.stop()
+
+    asyncio.run(body())
+
+
+def test_a_raised_rate_ends_the_alarm_of_the_former_one() -> None:
+    async def body() -> None:
+        throttles, metadata, _ = started()
+        partition = led(1)
+        topic = partition.name.topic
+        other = UUID(int=8)
+        states = {0: metadata.image.topics["t"].partitions[0]}
+        metadata.publish(PartitionsChanged(other, states), TopicPublished(topic, other, 1, 4))
+        metadata.publish(TopicSettingsChanged(topic, MappingProxyType({LEADER_REPLICAS: "*"})))
+        metadata.set_rate("", leader="10")
+        throttles.sent(partition, 3, 1_000)
+        assert throttles.holds_back(partition, 3)
+        slow = throttles._alarm
+        assert slow is not None
+        metadata.set_rate("", leader="100")
+        assert slow.cancelled()
+        # The next pause has an alarm of its own, at its end.
+        throttles.sent(partition, 3, 1_000)
+        assert throttles.holds_back(partition, 3)
+        fast = throttles._alarm
+        assert fast is not None
+        assert fast.when() < slow.when()
+        throttles.stop()
 
     asyncio.run(body())

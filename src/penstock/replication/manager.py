@@ -356,12 +356,12 @@ class ReplicaManager(PartitionTable):
             return end_offset
         return offset if throttle.holds_back(partition, fetcher.broker_id) else end_offset
 
-    def fetched(self, partition: HostedPartition, size: int) -> None:
-        """Count the records of a partition in an answer."""
+    def fetched(self, partition: HostedPartition, size: int, fetcher: Fetcher | None) -> None:
+        """Count the records of a partition in an answer; `fetcher` is None for a consumer."""
         partition.fetched_bytes += size
         self.fetched_bytes += size
-        if self.throttle is not None:
-            self.throttle.sent(partition, size)
+        if fetcher is not None and self.throttle is not None:
+            self.throttle.sent(partition, fetcher.broker_id, size)
 
     def wait_bytes(
         self, wait: FetchWait, partitions: Iterable[HostedPartition], timeout_ms: int

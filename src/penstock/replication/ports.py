@@ -111,8 +111,8 @@ class SendThrottle(Protocol):
         """Return whether a follower gets no records of a partition now."""
         ...
 
-    def sent(self, partition: HostedPartition, size_bytes: int) -> None:
-        """Records of a partition are in an answer, to a follower or to a consumer."""
+    def sent(self, partition: HostedPartition, follower: int, size_bytes: int) -> None:
+        """Records of a partition are in an answer to a follower."""
         ...
 
 

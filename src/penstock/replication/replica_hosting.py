@@ -29,7 +29,9 @@ from penstock.cluster.changes import (
     TopicRemoved,
     TopicSettingsChanged,
 )
+from penstock.cluster.configs.broker_configs import OPERATION_CONFIGS
 from penstock.cluster.image import MetadataImage, PartitionImage, TopicImage
+from penstock.cluster.keys import ALL_BROKERS
 from penstock.core.errors import NotLeaderError, StorageError
 from penstock.core.types import TopicPartition
 from penstock.records.validation import ProduceRules
@@ -144,8 +146,8 @@ class ReplicaHosting:
                         self._remove(gone)
                 case TopicSettingsChanged(name=name):
                     self._settings_changed(image, (name,))
-                case BrokerSettingsChanged():
-                    self._settings_changed(image, image.topics)
+                case BrokerSettingsChanged(name=name):
+                    self._settings_changed(image, self._concerned(before, image, name))
                 case BrokerRegistered(broker):
                     self._broker_changed(broker.id)
                 case _:
@@ -170,6 +172,15 @@ class ReplicaHosting:
                 self._open_soon(topic.name)
             else:
                 self._change_role(partition, state)
+
+    def _concerned(self, before: MetadataImage, image: MetadataImage, name: str) -> Iterable[str]:
+        """Return the topics that a changed setting of brokers concerns: none, or all."""
+        if name not in (str(self._broker_id), ALL_BROKERS):
+            return ()
+        former, now = before.settings_of_broker(name), image.settings_of_broker(name)
+        changed = {one for one in (*former, *now) if former.get(one) != now.get(one)}
+        # Rates of moves and drains are no defaults of topics.
+        return () if changed <= OPERATION_CONFIGS.keys() else image.topics
 
     def _settings_changed(self, image: MetadataImage, names: Iterable[str]) -> None:
         for name in names:
@@ -214,6 +225,10 @@ class ReplicaHosting:
         if newest is None or index >= len(newest.partitions):
             return
         state = newest.partitions[index]
+        if self._broker_id not in state.replicas:
+            # Moved away while its log was opened: the log is removed next.
+            self._open_soon(topic.name)
+            return
         self._refuse_older(log, state)
         role = self._state_of(log, state)
         partition = self._replicas.host_replica(log, topic.id, rules, role)

@@ -148,8 +148,6 @@ class Throttles:
         self._copying = Throttle(FOLLOWER_RATE, FOLLOWER_REPLICAS, broker_id)
         self._held: dict[TopicPartition, HostedPartition] = {}
         """Partitions that a follower asked for in vain."""
-        self._counted: set[TopicPartition] = set()
-        """Partitions whose next answer is for a throttled follower."""
         self._caught_up: set[TopicPartition] = set()
         """Throttled partitions that have all that was committed at their last answer."""
         self._alarm: asyncio.TimerHandle | None = None
@@ -210,25 +208,26 @@ class Throttles:
 
     def holds_back(self, partition: HostedPartition, follower: int) -> bool:
         """Return whether a follower gets no records of a partition now; it is woken later."""
-        if not self._sending.is_active or not self._sending.names(partition.name):
-            return False
-        in_sync = partition.state.in_sync
-        if in_sync is None or follower in in_sync.state.isr:
+        if not self._is_limited(partition, follower):
             return False
         until = self._sending.limit.held_until(self._loop.time())
         if until is None:
-            self._counted.add(partition.name)
             return False
         self._held[partition.name] = partition
         if self._alarm is None:
             self._alarm = self._loop.call_at(until, self._ring)
         return True
 
-    def sent(self, partition: HostedPartition, size_bytes: int) -> None:
-        """Records of a partition are in an answer, to a follower or to a consumer."""
-        if self._counted and partition.name in self._counted:
-            self._counted.discard(partition.name)
+    def sent(self, partition: HostedPartition, follower: int, size_bytes: int) -> None:
+        """Records of a partition are in an answer to a follower."""
+        if self._is_limited(partition, follower):
             self._sending.limit.spend(size_bytes, self._loop.time())
+
+    def _is_limited(self, partition: HostedPartition, follower: int) -> bool:
+        if not self._sending.is_active or not self._sending.names(partition.name):
+            return False
+        in_sync = partition.state.in_sync
+        return in_sync is not None and follower not in in_sync.state.isr
 
     def _ring(self) -> None:
         self._alarm = None

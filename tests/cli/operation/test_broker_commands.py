@@ -172,7 +172,7 @@ def test_an_interrupted_removal_goes_on(
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
-            patched.setattr(move_runner.MoveRunner, "_copied_parts", interrupt)
+            patched.setattr(move_runner.MoveRunner, "_disks", interrupt)
             stopped = await operated.penstock("broker", "remove", "3", "--yes", "--at-once", "1")
         assert stopped.code == exits.INTERRUPTED
         assert "Repeat the command with its options to continue" in stopped.errors

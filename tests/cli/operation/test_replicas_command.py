@@ -4,6 +4,7 @@ import pytest
 
 from penstock.cli import exits
 from penstock.client.operation import move_runner
+from penstock.core.errors import RequestTimedOutError
 from tests.cli.conftest import Penstock
 from tests.cli.operation.commands import Operated, operate
 from tests.node.peers.moving import TOPIC, hold_back, move, moved, produce
@@ -56,6 +57,29 @@ def test_a_move_that_is_under_way_is_cancelled(capsys: pytest.CaptureFixture[str
         await moved(brokers, 0, (1,))
         nothing = await operated.penstock("topic", "replicas", TOPIC, "--cancel")
         assert nothing.output == "orders has these replicas already\n"
+
+    operate(capsys, act)
+
+
+def test_after_an_error_the_throttle_that_stays_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise RequestTimedOutError("no progress")
+
+    async def act(operated: Operated) -> None:
+        brokers = operated.brokers
+        await brokers.create(TOPIC, 1, ((1,),))
+        monkeypatch.setattr(move_runner.MoveRunner, "run", stop)
+        words = ("topic", "replicas", TOPIC, "3")
+        limited = await operated.penstock(*words, "--throttle", "100000000")
+        assert limited.code == exits.FAILED
+        assert "note: moves that began go on." in limited.errors
+        assert "note: the limit of --throttle stays: leader.replication" in limited.errors
+        assert "leader.replication.throttled.replicas" in brokers.topic(TOPIC).settings
+        free = await operated.penstock(*words)
+        assert "note: moves that began go on." in free.errors
+        assert "--throttle" not in free.errors
 
     operate(capsys, act)
 

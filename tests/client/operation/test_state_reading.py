@@ -53,7 +53,8 @@ class Answers:
             self.asked_topics.append(len(request.resources))
             values = {MIN_IN_SYNC_SETTING: "2"}
         else:
-            values = {DRAIN_SETTING: "true"} if broker_id in self.drained else {}
+            # As a client may write it.
+            values = {DRAIN_SETTING: " True"} if broker_id in self.drained else {}
         code = self.topic_code if is_topic else ErrorCode.NONE
         return describe_configs.DescribeConfigsResponse(
             results=tuple(

@@ -157,3 +157,9 @@ def test_the_setting_is_accepted_for_one_broker() -> None:
     image = cluster()
     change = SettingsChange("2", (SettingEdit(DRAIN, EditKind.SET, "true"),), replaces_all=False)
     assert decide_broker_settings(image, change, broker_layers(image, 2, {})) == {DRAIN: "true"}
+
+
+@pytest.mark.parametrize("text", [" true", "TRUE ", "\ttrue"])
+def test_a_value_with_spaces_that_is_accepted_has_its_effect(text: str) -> None:
+    settings = BrokerSettingsChanged("2", BrokerSettingsImage({DRAIN: text}, 20))
+    assert drained_brokers(apply(cluster(), [settings], 31)) == {2}

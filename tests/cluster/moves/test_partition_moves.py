@@ -3,6 +3,7 @@
 import pytest
 
 from penstock.cluster import elections
+from penstock.cluster.configs.setting_changes import EditKind, SettingEdit, SettingsChange
 from penstock.cluster.controller import NewTopic
 from penstock.cluster.elections import joined
 from penstock.cluster.image import MetadataImage, PartitionImage, Replica, TopicImage
@@ -234,5 +235,19 @@ def test_the_number_of_moves_is_bounded() -> None:
         found = await PartitionMoves(services[0]).move(moves, may_change_factor=True)
         assert {type(one) for one in found} == {PolicyViolationError}
         assert states(services[0])[0].replicas == (1,)
+
+    run_cluster(body)
+
+
+@pytest.mark.parametrize("text", [" true", "TRUE "])
+def test_an_unclean_election_is_allowed_with_spaces_around_the_value(text: str) -> None:
+    async def body(cluster: Cluster) -> None:
+        services = await cluster.three()
+        topic = await create(services[0], (1,))
+        moves = PartitionMoves(services[0])
+        assert not moves._is_unclean_allowed(topic)
+        edit = SettingEdit(controlling.UNCLEAN, EditKind.SET, text)
+        await services[0].change_settings(SettingsChange("t", (edit,)))
+        assert moves._is_unclean_allowed(services[0].image.topics["t"])
 
     run_cluster(body)

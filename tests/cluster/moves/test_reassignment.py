@@ -1,5 +1,7 @@
 """Reassignment: the states of a partition whose replicas move; and rules that always hold."""
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from penstock.cluster.moves.reassignment import (
     begun,
     cancelled,
     completed,
+    has_valid_copy,
     is_moving,
     origin_of,
     requested,
@@ -296,3 +299,56 @@ def _events(before: PartitionImage, known: Members, data: st.DataObject) -> Part
     assert set(after.isr) == set(after.replicas)
     assert completed(after, known) is None
     return after
+
+
+def test_a_cancellation_keeps_the_last_copy() -> None:
+    """Guards `has_valid_copy`: the former replica has lost its disk, the new one is away."""
+    moving = in_sync(begun(state((1,), 1, (1,)), (2, 3)), 3)
+    gone = members(3)
+    left = reconciled(moving, gone)
+    assert left is not None
+    assert left.elr == (Replica(3, epoch(3)),)
+    wiped = Members({**gone.epochs, 1: 99}, {**NODES, 1: 99}, gone.running)
+    lost = reconciled(left, wiped)
+    assert lost is not None
+    assert has_valid_copy(lost, wiped)
+    assert requested(lost, None, wiped, is_unclean_allowed=lambda: False) is None
+
+
+def test_a_cancellation_does_not_count_on_brokers_that_have_gone() -> None:
+    """Guards the `reconciled` of a cancellation that comes before the controller's decision."""
+    moving = in_sync(begun(state((1,), 1, (1,), min_isr=1), (2,)), 2)
+    assert requested(moving, None, members(1), is_unclean_allowed=lambda: False) is None
+
+
+@given(st.randoms(use_true_random=False))
+def test_a_copy_with_everything_stays_named(random: Random) -> None:
+    """Also in states that no sequence of decisions reaches."""
+    nodes = {one: random.choice((10, 50)) for one in IDS}
+    epochs = {one: max(random.choice((20, 60)), nodes[one]) for one in IDS if random.random() < 0.8}
+    running = frozenset(one for one in epochs if random.random() < 0.8)
+    present = Members(epochs, nodes, running, frozenset(epochs) - running)
+    replicas = tuple(random.sample(IDS, random.randint(2, 4)))
+    isr = random.sample(replicas, random.randint(1, len(replicas)))
+    eligible = [Replica(one, random.choice((0, 20, 60))) for one in replicas if one not in isr]
+    leader = random.choice((NO_LEADER, *isr))
+    isr_epochs = tuple(random.choice((0, 20, 60)) for _ in isr)
+    before = PartitionImage(
+        replicas,
+        leader,
+        5,
+        tuple(isr),
+        77,
+        broker_epoch=0 if leader == NO_LEADER else isr_epochs[isr.index(leader)],
+        isr_epochs=isr_epochs,
+        elr=tuple(eligible),
+        min_isr=len(isr) + 1,
+        adding=tuple(random.sample(replicas, random.randint(0, len(replicas) - 1))),
+        removing=tuple(random.sample(replicas, random.randint(0, len(replicas) - 1))),
+    )
+    target = None if is_moving(before) else tuple(random.sample(IDS, 2))
+    after = requested(before, target, present, is_unclean_allowed=lambda: False)
+    if after is not None and has_valid_copy(before, present):
+        assert has_valid_copy(after, present)
+        assert after.isr
+        assert {*after.isr, *(one.broker_id for one in after.elr)} <= {*after.replicas}

@@ -9,7 +9,7 @@ from penstock.cluster.image import MetadataImage, PartitionImage, Replica, Topic
 from penstock.cluster.link.partition_writes import PartitionWrite
 from penstock.cluster.persistent_map import PersistentMap
 from penstock.core.types import TopicPartition
-from penstock.node.peers.lost_logs import disown, keep_disowned
+from penstock.node.peers.lost_logs import PAUSE_SECONDS, disown, keep_disowned
 from tests.node.peers.three_brokers import until
 
 TOPIC_ID = UUID(int=1)
@@ -79,14 +79,22 @@ def test_a_failed_disk_is_disowned_each_time_that_a_leader_adds_it() -> None:
     )
 
     async def act() -> None:
+        is_lost = True
         metadata = Metadata(joined, [])
         async with asyncio.TaskGroup() as tasks:
-            task = tasks.create_task(keep_disowned(metadata, 2, [LOST]))
+            task = tasks.create_task(keep_disowned(metadata, 2, [LOST], lambda _name: is_lost))
             for partition_epoch in (100, 200):
                 metadata.state = joined._replace(partition_epoch=partition_epoch)
                 for subscriber in metadata.subscribers:
                     subscriber(metadata.image, metadata.image, ())
                 await until(lambda: metadata.state.isr_epochs == (11, 0))
+            # Another log has the name now: it may join.
+            is_lost = False
+            metadata.state = joined._replace(partition_epoch=300)
+            for subscriber in metadata.subscribers:
+                subscriber(metadata.image, metadata.image, ())
+            await asyncio.sleep(2 * PAUSE_SECONDS)
+            assert metadata.state.isr_epochs == (11, 12)
             task.cancel()
         assert metadata.subscribers == []
 

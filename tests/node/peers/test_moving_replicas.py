@@ -230,3 +230,23 @@ def test_a_topic_that_is_deleted_in_a_move_leaves_nothing() -> None:
         assert await produce(brokers, b"new") == 0
 
     run(body)
+
+
+def test_a_move_that_is_cancelled_at_once_leaves_no_replica() -> None:
+    """Guards the look at the newest replicas in `_begin_role`: logs were opened, and stayed."""
+    count = 50
+
+    def ghosts(brokers: ThreeBrokers) -> list[int]:
+        logs, states = brokers.served(2).storage.manager.logs, brokers.topic(TOPIC).partitions
+        mine = [name.partition for name in logs if name.topic == TOPIC]
+        return [index for index in mine if 2 not in states[index].replicas]
+
+    async def body(brokers: ThreeBrokers) -> None:
+        await brokers.create(TOPIC, count, ((1,),) * count)
+        await hold_back(brokers)
+        await move(brokers, dict.fromkeys(range(count), (2,)), at=2)
+        await move(brokers, dict.fromkeys(range(count), None), at=2)
+        await until(lambda: not any(one.adding for one in brokers.topic(TOPIC).partitions))
+        await until(lambda: not ghosts(brokers))
+
+    run(body)

@@ -5,10 +5,12 @@ Any broker carries it out. A broker that is alone is the only valid target, and 
 """
 
 from collections.abc import Iterator
+from itertools import repeat
 
 from penstock.broker.context import RequestContext
 from penstock.broker.denials import CLUSTER_DENIED
 from penstock.broker.error_mapping import Outcome, outcome_of
+from penstock.broker.pacing.slices import NextTurn
 from penstock.cluster.moves.requested_moves import MoveOutcome, ReplicaMove
 from penstock.core.errors import NoReassignmentError
 from penstock.protocol.error_codes import ErrorCode
@@ -25,29 +27,27 @@ async def handle(
     request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse:
     """Answer for each partition by itself; a client without ALTER gets one error for all."""
+    turn = NextTurn(context.services.turns, context.services.clock)
     if not context.allows_cluster(Operation.ALTER):
-        return _denied(request)
-    moves = [
-        ReplicaMove(topic.name, one.partition_index, one.replicas)
-        for topic in request.topics
-        for one in topic.partitions
-    ]
+        return AlterPartitionReassignmentsResponse(
+            error_code=CLUSTER_DENIED.code,
+            error_message=CLUSTER_DENIED.message,
+            responses=await _answers(request, repeat(CLUSTER_DENIED), turn),
+        )
+    moves: list[ReplicaMove] = []
+    for topic in request.topics:
+        await turn.wait_if_due()
+        for one in topic.partitions:
+            await turn.wait_if_due()
+            moves.append(ReplicaMove(topic.name, one.partition_index, one.replicas))
     outcomes = await context.services.topics.move_replicas(
         moves, may_change_factor=request.allow_replication_factor_change
     )
+    turn.restart()
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
-        responses=_answers(request, map(_shown, outcomes)),
-    )
-
-
-def _denied(request: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
-    count = sum(len(topic.partitions) for topic in request.topics)
-    return AlterPartitionReassignmentsResponse(
-        error_code=CLUSTER_DENIED.code,
-        error_message=CLUSTER_DENIED.message,
-        responses=_answers(request, iter([CLUSTER_DENIED] * count)),
+        responses=await _answers(request, map(_shown, outcomes), turn),
     )
 
 
@@ -58,19 +58,19 @@ def _shown(outcome: MoveOutcome) -> Outcome:
     return outcome_of(outcome)
 
 
-def _answers(
-    request: AlterPartitionReassignmentsRequest, outcomes: Iterator[Outcome]
+async def _answers(
+    request: AlterPartitionReassignmentsRequest, outcomes: Iterator[Outcome], turn: NextTurn
 ) -> tuple[ReassignableTopicResponse, ...]:
     """Return the answers in the order of the request."""
-    return tuple(
-        ReassignableTopicResponse(
-            name=topic.name,
-            partitions=tuple(
-                _result(target.partition_index, next(outcomes)) for target in topic.partitions
-            ),
-        )
-        for topic in request.topics
-    )
+    answers: list[ReassignableTopicResponse] = []
+    for topic in request.topics:
+        await turn.wait_if_due()
+        found: list[ReassignablePartitionResponse] = []
+        for target in topic.partitions:
+            await turn.wait_if_due()
+            found.append(_result(target.partition_index, next(outcomes)))
+        answers.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(found)))
+    return tuple(answers)
 
 
 def _result(index: int, outcome: Outcome) -> ReassignablePartitionResponse:

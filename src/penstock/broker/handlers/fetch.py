@@ -440,7 +440,7 @@ class _Fetch:
 
     def _finished(self, topics: TopicAnswers) -> FetchResponse:
         for partition, size in self._found:
-            self._context.services.replicas.fetched(partition, size)
+            self._context.services.replicas.fetched(partition, size, self._fetcher)
         return FetchResponse(
             error_code=ErrorCode.NONE,
             session_id=self._plan.session_id,

@@ -24,32 +24,37 @@ async def handle(
 
     Topics and partitions that do not exist are passed over, as in Kafka.
     """
-    if not context.allows_cluster(Operation.DESCRIBE):
-        return _denied(request)
-    image = context.services.metadata.image
     turn = NextTurn(context.services.turns, context.services.clock)
+    if not context.allows_cluster(Operation.DESCRIBE):
+        return await _denied(request, turn)
+    image = context.services.metadata.image
     found: list[OngoingTopicReassignment] = []
-    for name, indexes in _asked(request, image):
+    for name, indexes in await _asked(request, image, turn):
+        await turn.wait_if_due()
         moving: list[OngoingPartitionReassignment] = []
         for index in indexes:
+            await turn.wait_if_due()
             state = image.partition(name, index)
             if state is not None and is_moving(state):
                 moving.append(_ongoing(index, state))
         if moving:
             found.append(OngoingTopicReassignment(name=name, partitions=tuple(moving)))
-        await turn.wait_if_due()
     return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, topics=tuple(found))
 
 
-def _asked(
-    request: ListPartitionReassignmentsRequest, image: MetadataImage
+async def _asked(
+    request: ListPartitionReassignmentsRequest, image: MetadataImage, turn: NextTurn
 ) -> Iterable[tuple[str, Iterable[int]]]:
     """Return each topic with its partitions; once, however often the request repeats it."""
     if request.topics is None:
         return ((one.name, range(len(one.partitions))) for one in image.topics.values())
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
-        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+        await turn.wait_if_due()
+        indexes = asked.setdefault(topic.name, {})
+        for index in topic.partition_indexes:
+            await turn.wait_if_due()
+            indexes[index] = None
     return asked.items()
 
 
@@ -62,19 +67,20 @@ def _ongoing(index: int, state: PartitionImage) -> OngoingPartitionReassignment:
     )
 
 
-def _denied(request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+async def _denied(
+    request: ListPartitionReassignmentsRequest, turn: NextTurn
+) -> ListPartitionReassignmentsResponse:
     """As Kafka answers: with the partitions of the request, and nothing about them."""
+    topics: list[OngoingTopicReassignment] = []
+    for topic in request.topics or ():
+        await turn.wait_if_due()
+        found: list[OngoingPartitionReassignment] = []
+        for index in topic.partition_indexes:
+            await turn.wait_if_due()
+            found.append(OngoingPartitionReassignment(partition_index=index))
+        topics.append(OngoingTopicReassignment(name=topic.name, partitions=tuple(found)))
     return ListPartitionReassignmentsResponse(
         error_code=CLUSTER_DENIED.code,
         error_message=CLUSTER_DENIED.message,
-        topics=tuple(
-            OngoingTopicReassignment(
-                name=topic.name,
-                partitions=tuple(
-                    OngoingPartitionReassignment(partition_index=index)
-                    for index in topic.partition_indexes
-                ),
-            )
-            for topic in request.topics or ()
-        ),
+        topics=tuple(topics),
     )

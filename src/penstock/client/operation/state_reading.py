@@ -22,6 +22,7 @@ from penstock.client.transport.addresses import Address
 from penstock.client.transport.call import Call, raise_error
 from penstock.client.transport.pool import Started
 from penstock.core.errors import AnswerLostError, BrokerAnswerError, BrokerUnreachableError
+from penstock.core.setting_text import is_true
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import describe_log_dirs
@@ -114,7 +115,7 @@ def _describe_drain(broker_id: int) -> Call[bool]:
     def read(answer: object) -> bool:
         result = described.read(answer)[name]
         raise_error(result.error_code, result.error_message, f"settings of broker {name}")
-        return any(one.name == DRAIN_SETTING and one.value == "true" for one in result.configs)
+        return any(one.name == DRAIN_SETTING and is_true(one.value) for one in result.configs)
 
     return Call(described.request, described.answer_type, read)
 

@@ -8,6 +8,7 @@ Unlike a broker that is about to stop, its replicas stay in sync: no partition i
 from typing import Final
 
 from penstock.cluster.image import MetadataImage
+from penstock.core.setting_text import is_true
 
 DRAIN: Final = "penstock.broker.drain"
 
@@ -17,5 +18,5 @@ def drained_brokers(image: MetadataImage) -> frozenset[int]:
     return frozenset(
         int(name)
         for name, found in image.broker_settings.items()
-        if name.isdecimal() and found.settings.get(DRAIN, "").lower() == "true"
+        if name.isdecimal() and is_true(found.settings.get(DRAIN))
     )

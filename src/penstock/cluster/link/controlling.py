@@ -51,6 +51,7 @@ from penstock.cluster.moves.running_moves import RunningMoves
 from penstock.cluster.stores.port import Compare
 from penstock.core.clock import Clock
 from penstock.core.errors import StoreError
+from penstock.core.setting_text import is_true
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +172,7 @@ class Elections:
         defaults = self._defaults(image)
 
         def is_unclean_allowed(topic: TopicImage) -> bool:
-            return topic.settings.get(UNCLEAN, defaults.get(UNCLEAN, "")).lower() == "true"
+            return is_true(topic.settings.get(UNCLEAN, defaults.get(UNCLEAN)))
 
         members = Members.of(image)
         yield member_decision(image, is_unclean_allowed), None

@@ -23,6 +23,7 @@ from penstock.cluster.moves.requested_moves import (
 )
 from penstock.cluster.unhurried import unhurried
 from penstock.core.errors import NoReassignmentError
+from penstock.core.setting_text import is_true
 
 UNCLEAN: Final = "unclean.leader.election.enable"
 
@@ -76,8 +77,8 @@ class PartitionMoves:
         return await self._metadata.carry_out("move replicas", decide)
 
     def _is_unclean_allowed(self, topic: TopicImage) -> bool:
-        default = self._metadata.topic_defaults.get(UNCLEAN, "")
-        return topic.settings.get(UNCLEAN, default).lower() == "true"
+        default = self._metadata.topic_defaults.get(UNCLEAN)
+        return is_true(topic.settings.get(UNCLEAN, default))
 
 
 def _is_drafted(move: ReplicaMove, drafts: Drafts) -> bool:

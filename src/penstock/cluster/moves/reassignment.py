@@ -15,6 +15,7 @@ Guarantees, which property tests check:
   the leader epoch rises, so that the broker's later fetches do not count.
 - A leader is replaced only by a replica that has everything that was acknowledged, or, for a
   cancellation of a topic with unclean elections, by any.
+- A copy with everything that was acknowledged stays named, if there is one.
 - Eligible leader replicas stay eligible only while nothing can be acknowledged without them.
 
 It copies no records: followers do, and leaders let them join the ISR.
@@ -28,6 +29,7 @@ from penstock.cluster.elections import (
     Members,
     elected,
     led,
+    reconciled,
     with_in_sync,
 )
 from penstock.cluster.image import PartitionImage, TopicImage
@@ -95,6 +97,20 @@ def cancelled(
 
     It needs one if no former replica has everything that was acknowledged.
     """
+    reverted = _reverted(state, members, is_unclean_allowed=is_unclean_allowed)
+    if reverted is None or (has_valid_copy(state, members) > has_valid_copy(reverted, members)):
+        return None
+    return reverted
+
+
+def has_valid_copy(state: PartitionImage, members: Members) -> bool:
+    """Return whether the state names a replica that has everything that was acknowledged."""
+    return any(members.is_valid(one) for one in (*state.in_sync, *state.elr))
+
+
+def _reverted(
+    state: PartitionImage, members: Members, *, is_unclean_allowed: bool
+) -> PartitionImage | None:
     assert is_moving(state)
     origin = origin_of(state)
     kept = [one for one in state.in_sync if one.broker_id in origin]
@@ -136,7 +152,14 @@ def requested(
     such as another order of the same replicas, is completed at once.
     """
     if target is None:
-        return cancelled(state, members, is_unclean_allowed=is_unclean_allowed())
+        # As the controller will have it: brokers may have gone that the state still counts on.
+        settled = reconciled(state, members) or state
+        found = cancelled(settled, members, is_unclean_allowed=is_unclean_allowed())
+        if found is None:
+            return None
+        # The state between is not stored: the epoch rises once.
+        rises = found.leader_epoch > state.leader_epoch
+        return found._replace(leader_epoch=state.leader_epoch + rises)
     begins = begun(state, target)
     if begins is state:
         return state

@@ -168,7 +168,7 @@ def replicas_elsewhere(image: MetadataImage, broker_id: int) -> list[str]:
 
 
 def short_of_replicas(image: MetadataImage, defaults: Mapping[str, str]) -> list[str]:
-    """Return the topics that acknowledge nothing with one replica: `min.insync.replicas`."""
+    """Return the topics whose `min.insync.replicas` is above the one replica of a transfer."""
     return sorted(
         topic.name
         for topic in image.topics.values()

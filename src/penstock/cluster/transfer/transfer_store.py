@@ -102,6 +102,11 @@ class TransferStore:
                 return found.mod_revision
         raise StoreError(f"{key} could not be written")
 
+    async def directory_of(self, broker_id: int) -> str | None:
+        """Return the id of the broker's data directory; None if it has never registered."""
+        pair = await self._value(self.keys.node(broker_id))
+        return None if pair is None else values.read_node(pair.value, 0).directory_id
+
     async def write_all(self, pairs: Iterable[tuple[str, bytes]]) -> None:
         """Write these keys in as many transactions as are needed."""
         for batch in in_batches(pairs, KEYS_PER_TRANSACTION, BYTES_PER_TRANSACTION):

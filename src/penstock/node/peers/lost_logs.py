@@ -47,17 +47,23 @@ async def disown(
 
 
 async def keep_disowned(
-    metadata: PartitionMetadata, broker_id: int, names: Sequence[TopicPartition]
+    metadata: PartitionMetadata,
+    broker_id: int,
+    names: Sequence[TopicPartition],
+    is_lost: Callable[[TopicPartition], bool],
 ) -> None:
     """Disown the partitions of a failed disk, each time that a state has a valid entry again.
 
     A leader may have a request of this broker from before the failure, and add it once more.
+    `is_lost` returns whether the log of a partition is still the one that failed: after its topic
+    was deleted, or its replica moved, another log may have the name.
     """
     changed = asyncio.Event()
     unsubscribe = metadata.subscribe(lambda _before, _image, _changes: changed.set())
     try:
         while True:
             changed.clear()
+            names = [name for name in names if is_lost(name)]
             await disown(metadata, broker_id, names, keeps_last=True)
             await changed.wait()
             await asyncio.sleep(PAUSE_SECONDS)

@@ -40,6 +40,7 @@ from penstock.replication.log_cuts import LogCuts
 from penstock.replication.manager import ReplicaManager
 from penstock.replication.replica_hosting import ReplicaHosting
 from penstock.replication.throttles import Throttles
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Replication:
         self._listener: Listener | None = None
         broker_id = settings.node.id
         self._metadata = metadata
+        self._replicas = replicas
         self._cuts = LogCuts(replicas)
         self._throttles = Throttles(broker_id, metadata, replicas.waits)
         self.fetchers = Fetchers(
@@ -190,10 +192,19 @@ class Replication:
     def _logs_failed(self, names: list[TopicPartition]) -> None:
         """A disk failed, or a log is damaged: other brokers lead, and do not count on this one."""
         self.fetchers.abandon(names)
-        work = partial(keep_disowned, self._metadata, self._settings.node.id, names)
+        logs = {name: self._log_of(name) for name in names}
+
+        def is_lost(name: TopicPartition) -> bool:
+            return logs[name] is not None and self._log_of(name) is logs[name]
+
+        work = partial(keep_disowned, self._metadata, self._settings.node.id, names, is_lost)
         task = asyncio.get_running_loop().create_task(kept(work, "disown"), name="disown")
         self._disowning.add(task)
         task.add_done_callback(self._disowning.discard)
+
+    def _log_of(self, name: TopicPartition) -> PartitionLog | None:
+        partition = self._replicas.find(name.topic, name.partition)
+        return None if partition is None else partition.log
 
     async def _stop_disowning(self) -> None:
         await end_tasks(self._disowning)

@@ -2,8 +2,10 @@
 
 `meta.properties` decides: with the mark of etcd, the metadata is in the cluster's store and the
 broker never starts alone; without it, the metadata is the file in the directory and the broker
-never starts in a cluster. The file is replaced in one step, so there is no state in between. A
-metadata file in a directory with the mark is out of date: `set_aside` renames it.
+never starts in a cluster. The file is replaced in one step, so there is no state in between. With
+each decision are the root and the nonce of its transfer: the remains of another attempt, at this
+root or elsewhere, are not taken for it. A metadata file in a directory with the mark is out of
+date: `set_aside` renames it.
 """
 
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ DRAFT_FILE: Final = "metadata.sqlite3.exporting"
 """The metadata that an export writes, before it is complete."""
 NOTE_FILE: Final = "metadata.moved.txt"
 """A note for people, in a directory whose metadata was imported."""
+ROOT_KEY: Final = "metadata.root"
+NONCE_KEY: Final = "metadata.transfer"
 _OF_SQLITE: Final = ("", "-wal", "-shm", "-journal")
 
 
@@ -44,6 +48,10 @@ class DirectoryState:
     """Whether there is a metadata file."""
     is_clean: bool
     """Whether the last stop was clean."""
+    decided_root: str | None = None
+    """Root of the transfer that it decided about last; None for a broker that had none."""
+    decided_nonce: str | None = None
+    """Nonce of that transfer."""
 
 
 def lock_directory(filesystem: FileSystem, path: str) -> Lock:
@@ -85,19 +93,23 @@ def look_at_directory(filesystem: FileSystem, path: str) -> DirectoryState:
         mark == ETCD,
         METADATA_FILE in names,
         CLEAN_FILE in names,
+        properties.get(ROOT_KEY),
+        properties.get(NONCE_KEY),
     )
 
 
-def mark_in_cluster(filesystem: FileSystem, path: str) -> None:
-    """Note durably that the metadata is in the cluster's store."""
-    write_properties(filesystem, path, {**read_properties(filesystem, path), STORE_KEY: ETCD})
+def mark_in_cluster(filesystem: FileSystem, path: str, root: str, nonce: str) -> None:
+    """Note durably that the metadata is in the cluster's store, by this import."""
+    mark = {STORE_KEY: ETCD, ROOT_KEY: root, NONCE_KEY: nonce}
+    write_properties(filesystem, path, {**read_properties(filesystem, path), **mark})
 
 
-def mark_alone(filesystem: FileSystem, path: str) -> None:
-    """Note durably that the metadata is in the directory."""
+def mark_alone(filesystem: FileSystem, path: str, root: str, nonce: str) -> None:
+    """Note durably that the metadata is in the directory, by this export."""
     properties = read_properties(filesystem, path)
     properties.pop(STORE_KEY, None)
-    write_properties(filesystem, path, properties)
+    decided = {ROOT_KEY: root, NONCE_KEY: nonce}
+    write_properties(filesystem, path, {**properties, **decided})
 
 
 def set_aside(filesystem: FileSystem, state: DirectoryState, root: str) -> None:

@@ -1,7 +1,8 @@
 """`export_cluster`: moves the metadata of a cluster back into the data directory of one broker.
 
-It is possible as long as no other broker has a replica, and while no broker runs. The order of the
-steps, each of which may be the last before a crash:
+It is possible as long as no other broker has a replica, and while no broker runs. The directory
+must be the one that the broker used last: the logs of a former disk are older, and so are those of
+a copy. The order of the steps, each of which may be the last before a crash:
 
 1. the key `transfer` is written to the store: no broker registers then. The start of this
    broker deletes the key, and the cluster goes on;
@@ -51,6 +52,7 @@ from penstock.node.transfer.importing import (
     new_transfer,
     shown,
 )
+from penstock.node.transfer.settling import check_own, check_remains
 from penstock.storage.disk.filesystem import FileSystem
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -81,22 +83,21 @@ async def export_cluster(
             await _finish(filesystem, state, source, only_checks=only_checks)
             return TransferReport(state.broker_id, state.cluster_id, root, {})
         await _check_source(state, source, only_checks=only_checks)
+        await _wait_gone(state, source, sleep)
         if only_checks:
             found = await _look(state, source)
         else:
-            found = await _move(filesystem, state, source, sleep)
+            found = await _move(filesystem, state, source)
         return TransferReport(state.broker_id, state.cluster_id, root, found.counts())
     finally:
         lock.release()
 
 
-async def _move(
-    filesystem: FileSystem, state: DirectoryState, source: TransferStore, sleep: Sleep
-) -> Carried:
-    await _wait_gone(state, source, sleep)
+async def _move(filesystem: FileSystem, state: DirectoryState, source: TransferStore) -> Carried:
     keys = source.keys
     own = Compare.absent(keys.broker(state.broker_id))
-    await source.begin(new_transfer(Direction.INTO_DIRECTORY, state), (own,))
+    transfer = new_transfer(Direction.INTO_DIRECTORY, state)
+    await source.begin(transfer, (own,))
     try:
         # No broker registers any more: this look sees all registrations.
         found = await _look(state, source)
@@ -106,7 +107,7 @@ async def _move(
     remove_draft(filesystem, state.path)
     await _write_draft(state, found)
     place_draft(filesystem, state.path)
-    mark_alone(filesystem, state.path)
+    mark_alone(filesystem, state.path, keys.root, transfer.nonce)
     await source.remove_all()
     remove_note(filesystem, state.path)
     return found
@@ -118,6 +119,7 @@ async def _finish(
     """Delete what an interrupted transfer has left in the store: the broker is alone already."""
     transfer = await source.find()
     if transfer is not None and transfer.is_of(state.directory_id, state.cluster_id):
+        check_remains(state, transfer, source.keys.root)
         if not only_checks:
             await source.remove_all()
     elif transfer is not None or await source.cluster_id() is not None:
@@ -134,8 +136,8 @@ async def _finish(
 async def _check_source(state: DirectoryState, source: TransferStore, *, only_checks: bool) -> None:
     """Raise an error unless the store has the cluster of this directory."""
     transfer = await source.find()
-    if transfer is not None and not transfer.is_of(state.directory_id, state.cluster_id):
-        raise TransferRefusedError(f"{transfer.problem}.")
+    if transfer is not None:
+        check_own(state, transfer, source.keys.root)
     if transfer is not None and transfer.direction is Direction.INTO_CLUSTER:
         # The import of this directory was interrupted after its decision.
         if only_checks:
@@ -143,6 +145,19 @@ async def _check_source(state: DirectoryState, source: TransferStore, *, only_ch
         await source.publish(state.cluster_id)
         await source.find()
     await check_published(state, source)
+    _check_disk(state, await source.directory_of(state.broker_id))
+
+
+def _check_disk(state: DirectoryState, directory_id: str | None) -> None:
+    """Raise an error unless the broker used this directory last: others have older logs."""
+    if directory_id != state.directory_id:
+        used = "has not used a" if directory_id is None else f"used {directory_id} as its last"
+        raise TransferRefusedError(
+            f"{state.path} has the directory id {state.directory_id}, and broker {state.broker_id} "
+            f"{used} data directory: the records of the cluster are not in this one.",
+            hint="Export into the directory of the broker that has the replicas: node.data_dir; "
+            "its meta.properties has the directory id.",
+        )
 
 
 async def _wait_gone(state: DirectoryState, source: TransferStore, sleep: Sleep) -> None:
@@ -170,6 +185,8 @@ async def _look(state: DirectoryState, source: TransferStore) -> Carried:
             "the cluster ends.",
         )
     found = carried(source.keys, await source.snapshot())
+    disk = found.image.nodes.get(state.broker_id)
+    _check_disk(state, None if disk is None else disk.directory_id)
     elsewhere = replicas_elsewhere(found.image, state.broker_id)
     if elsewhere:
         raise TransferRefusedError(

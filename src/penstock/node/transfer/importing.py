@@ -4,7 +4,8 @@ The order of the steps, each of which may be the last before a crash:
 
 1. the key `transfer` is written to the store, what an earlier attempt left there is deleted, and
    all keys but the cluster id are written: until then the broker starts alone as before;
-2. `meta.properties` gets the mark of etcd, in one step: the metadata is in the cluster from here;
+2. `meta.properties` gets the mark of etcd, with the root and the nonce of this import, in one step:
+   the metadata is in the cluster from here;
 3. the last transaction publishes the cluster and deletes `transfer`. After a crash before it, the
    start of this broker does it, or the command that is repeated;
 4. the metadata file is renamed, and a note is left.
@@ -36,7 +37,7 @@ from penstock.node.transfer.directory_state import (
     mark_in_cluster,
     set_aside,
 )
-from penstock.node.transfer.settling import settle
+from penstock.node.transfer.settling import check_remains, settle
 from penstock.storage.disk.filesystem import FileSystem
 
 SHOWN_MAX = 5
@@ -95,7 +96,7 @@ async def _move(
     await target.clear()
     disk_revision = await target.write_disk(state.broker_id, state.directory_id)
     await target.write_all(into_cluster(found, keys, state.broker_id, disk_revision))
-    mark_in_cluster(filesystem, state.path)
+    mark_in_cluster(filesystem, state.path, keys.root, transfer.nonce)
     await target.publish(state.cluster_id)
     set_aside(filesystem, state, keys.root)
 
@@ -155,6 +156,7 @@ async def _check_target(state: DirectoryState, target: TransferStore) -> None:
     if transfer is not None:
         if not transfer.is_of(state.directory_id, state.cluster_id):
             raise TransferRefusedError(f"{transfer.problem}.", hint=_another_root(root))
+        check_remains(state, transfer, root)
         return
     found = await target.cluster_id()
     if found is not None:
@@ -191,8 +193,9 @@ async def check_published(state: DirectoryState, target: TransferStore) -> None:
 def _warnings(found: Carried) -> tuple[str, ...]:
     short = short_of_replicas(found.image, found.image.settings_of_broker(ALL_BROKERS))
     warning = (
-        f"min.insync.replicas is above 1 for {shown(short)}: in a cluster, a produce with acks=all "
-        "to these topics is rejected until they have as many replicas"
+        f"min.insync.replicas is above 1 for {shown(short)}: with one replica, a produce with "
+        "acks=all is accepted as before; while replicas are added, it is rejected "
+        "(NOT_ENOUGH_REPLICAS) until as many are in sync. Set it after that to avoid the pause"
     )
     return (warning,) if short else ()
 
