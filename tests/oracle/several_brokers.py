@@ -35,7 +35,7 @@ _POLL_SECONDS: Final = 0.05
 
 
 class BrokerCluster:
-    """So many brokers; a context manager that starts and stops them."""
+    """A cluster of `count` brokers; a context manager that starts and stops them."""
 
     def __init__(
         self,

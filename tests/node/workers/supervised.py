@@ -15,7 +15,7 @@ SECONDS_MAX: Final = 60.0
 
 
 def free_ports(count: int) -> int:
-    """Return the first of so many consecutive ports that are free now."""
+    """Return the first port of a free range of `count` consecutive ports."""
     for first in range(21_000 + os.getpid() % 500 * 20, 32_000, 20):
         try:
             for port in range(first, first + count):

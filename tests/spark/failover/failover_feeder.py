@@ -9,59 +9,35 @@ It does NOT repeat a record by itself: producers are idempotent, and repeat by t
 """
 
 import random
-import threading
-import time
-from collections.abc import Callable
-from itertools import count
 from typing import Final
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import Message, Producer
 
-from tests.spark.tables.pipeline_feeder import PARTITIONS, value_of
+from tests.spark.tables.pipeline_feeder import (
+    PARTITIONS,
+    RECORDS_PER_SECOND,
+    TRANSACTION_RECORDS,
+    Feeder,
+    value_of,
+)
 from tests.spark.topics import new_producer
 
-RECORDS_PER_SECOND: Final = 100
-"""Of each of both producers."""
 BURST: Final = 5
-TRANSACTION_RECORDS: Final = 20
 ABORTED_SHARE: Final = 1 / 3
 ANSWER_SECONDS: Final = 60
-PAUSE_AFTER_A_FAILURE_SECONDS: Final = 0.2
 
 
-class AckedFeeder:
-    """Two producers in two threads: one with transactions, one without."""
+class AckedFeeder(Feeder):
+    """A feeder that remembers the answers of the brokers."""
 
     def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
-        self._bootstrap = bootstrap
-        self._topic = topic
-        self._numbers = count()
-        self._ended = threading.Event()
         self.owed: set[bytes] = set()
         self.aborted: set[bytes] = set()
         self.given_up: list[str] = []
         """Records outside of transactions that a producer gave up, and why."""
         self.unknown = 0
         """Transactions whose end the producer does not know."""
-        self._threads = [
-            threading.Thread(target=self._feed, args=(step, random.Random(f"{seed} {name}")))
-            for name, step in (("plain", self._plain), ("transactions", self._transactions))
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        """Stop, and wait until everything is acknowledged or given up."""
-        self._ended.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _feed(self, work: Callable[[random.Random], None], dice: random.Random) -> None:
-        while not self._ended.is_set():
-            try:
-                work(dice)
-            except KafkaException:
-                time.sleep(PAUSE_AFTER_A_FAILURE_SECONDS)  # a new producer takes over
+        super().__init__(bootstrap, topic, seed)  # which starts the producers
 
     def _plain(self, dice: random.Random) -> None:
         producer = new_producer(self._bootstrap, {"message.timeout.ms": "120000"})

@@ -77,7 +77,7 @@ class Job(Protocol):
         """The batches that are committed, over all starts."""
 
     def wait_for_batches(self, count: int) -> None:
-        """Wait for so many more committed batches."""
+        """Wait until `count` further batches are committed."""
 
     def close(self) -> None:
         """End the process, if it runs."""
@@ -123,7 +123,7 @@ class Process:
         return self._process is not None and self._process.poll() is not None
 
     def wait_for_batches(self, count: int) -> None:
-        """Wait for so many more committed batches; a process that ended is started again."""
+        """Wait until `count` further batches are committed; restart a process that has ended."""
         wanted, restarts = self.batches() + count, self.restarts
         deadline = time.monotonic() + BATCH_SECONDS_MAX
         while self.batches() < wanted:
