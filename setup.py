@@ -82,7 +82,7 @@ HOT_PATH = [
     "storage/threaded_reads.py",
     "storage/log/transaction_index.py",
     "replication/admission.py",
-    "replication/fetcher.py",
+    "replication/copies.py",
     "replication/follower.py",
     "replication/hosted_partition.py",
     "replication/isr.py",

@@ -209,7 +209,8 @@ def failed_disk_stays_out() -> list[Patch]:
         finally:
             shared.failure = failure
 
-    async def disown_once(metadata: Any, broker_id: int, names: Any) -> None:  # noqa: ANN401
+    async def disown_once(metadata: Any, broker_id: int, names: Any, is_lost: Any) -> None:  # noqa: ANN401
+        del is_lost
         await disown(metadata, broker_id, names, keeps_last=True)
 
     return [

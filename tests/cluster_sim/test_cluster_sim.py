@@ -88,6 +88,27 @@ def test_a_seed_has_one_trace_in_every_process(first: str, last: str) -> None:
     assert len(lines) == 1, lines
 
 
+@pytest.mark.simulate
+@pytest.mark.parametrize("first", [1, 11])
+def test_a_seed_has_one_trace_on_both_builds(first: int) -> None:
+    """The compiler translates some exceptions wrongly; a trace that differs shows it."""
+    compiled = os.environ.get("PENSTOCK_BROKER_PYTHON")
+    if compiled is None:
+        pytest.fail("PENSTOCK_BROKER_PYTHON is not set; run `make simulate`, which sets it")
+    lines = {
+        python: subprocess.run(
+            [python, "-m", "tests.cluster_sim.run", "--hash", str(first), str(first + 9)],
+            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for python in (sys.executable, compiled)
+    }
+    assert len(set(lines.values())) == 1, lines
+
+
 FOUND = {
     68: "a disk fails below a broker while the disk of another one is empty: not survivable",
     1692: "a disk fails while another broker restarts with a damaged log: not survivable",

@@ -1,5 +1,7 @@
 """Each rule of the protocol that is taken out is found by a seed: the simulator is not blind."""
 
+import inspect
+
 import pytest
 
 from tests.cluster_sim.fault_profiles import PROFILES, Plan
@@ -30,6 +32,17 @@ def test_each_rule_has_a_known_profile() -> None:
     assert set(PROFILES_OF) <= set(GUARDS)
     assert set(PROFILES_OF.values()) <= set(PROFILES)
     assert set(COVERED) <= set(GUARDS)
+
+
+@pytest.mark.uncompiled
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_replacement_is_called_as_the_rule_was(name: str) -> None:
+    for place, attribute, replacement in GUARDS[name]():
+        parameters = inspect.signature(getattr(place, attribute)).parameters.values()
+        named = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+        inspect.signature(replacement).bind(
+            *range(len(parameters) - len(named)), **dict.fromkeys(named)
+        )
 
 
 @pytest.mark.uncompiled

@@ -14,7 +14,8 @@ from penstock.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
-from penstock.replication.fetcher import Identity, LeaderFetcher, Round
+from penstock.replication.copies import Round
+from penstock.replication.fetcher import Identity, LeaderFetcher
 from penstock.replication.follower import PAUSE_SECONDS_MIN
 from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.log_cuts import LogCuts

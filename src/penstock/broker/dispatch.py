@@ -221,8 +221,8 @@ class Dispatcher:
             outcome = self._handle_late(handler, message, api_key, context)
             holder.append(message)
             del message
-        except PeerError as error:
-            outcome = BrokenRequest(error)
+        except PeerError as broken:
+            outcome = BrokenRequest(broken)
         except PenstockError as error:
             logger.info("a wide request was not decoded; its connection is closed: %s", error)
             outcome = CLOSE_CONNECTION

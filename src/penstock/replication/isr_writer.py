@@ -175,7 +175,8 @@ class IsrWriter:
                 return await self._metadata.write_partitions(writes)
             except Exception:
                 logger.critical("changes of in-sync replicas are written again", exc_info=True)
-                await asyncio.sleep(DEFECT_SECONDS)
+            # Not in the `except` block: this module is compiled.
+            await asyncio.sleep(DEFECT_SECONDS)
 
     async def _write(self, changes: list[tuple[HostedPartition, IsrChange]]) -> None:
         writes = [

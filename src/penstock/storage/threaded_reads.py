@@ -73,9 +73,9 @@ class ThreadedReads:
             truncations, segments = log.truncations, log.segments
             try:
                 answer = await self.pool.run(WorkClass.READS, read, client)
-            except FileNotFoundError as error:
+            except FileNotFoundError as missing:
                 if log.segments is segments:
-                    raise StorageError(f"the disk could not be read: {error}") from error
+                    raise StorageError(f"the disk could not be read: {missing}") from missing
                 # Retention or compaction was faster than the read; the repeated read finds out.
                 continue
             except CorruptIndexError:
