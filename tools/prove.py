@@ -172,7 +172,10 @@ PROOFS = (
     Proof(
         "simulate",
         "Whole clusters from 20,000 seeds, under faults: the production brokers in one process",
-        ("python", "-m", "tests.cluster_sim.run", "1", "20000", "--processes", "2"),
+        (
+            *("python", "-m", "tests.cluster_sim.run", "1", "20000"),
+            *("--processes", "2", "--notes", "build/simulated_seeds.txt"),
+        ),
         (lines_like(r"^simulated clusters: "),),
     ),
     Proof(

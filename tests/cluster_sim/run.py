@@ -6,21 +6,24 @@ takes too long, or an exception that nothing handled. The error names the seed a
     python -m tests.cluster_sim.run 17          one seed
     python -m tests.cluster_sim.run 1 200       a range of seeds
     python -m tests.cluster_sim.run 1 20000 --processes 4
+    python -m tests.cluster_sim.run 1 20000 --notes FILE     hours of work that may be interrupted
 """
 
 import argparse
 import asyncio
 import gc
 import hashlib
+import json
 import logging
 import multiprocessing
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.checker.check import Mode, check
@@ -183,7 +186,46 @@ def outcome_of(seed: int) -> Outcome:
     return Outcome(trace.text(), trace.hash, trace.figures, trace.error is not None)
 
 
-def outcomes(seeds: range, processes: int) -> Iterator[Outcome]:
+class Notes:
+    """A file of outcomes: a later run with the same source goes on behind them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.outcomes: dict[int, Outcome] = {}
+        source = source_digest()
+        lines = path.read_text().splitlines() if path.exists() else []
+        if lines[:1] == [source]:
+            self.outcomes = {seed: Outcome(*one) for seed, *one in map(json.loads, lines[1:])}
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{source}\n")
+
+    def add(self, seed: int, outcome: Outcome) -> None:
+        """Note the outcome of a seed."""
+        with self._path.open("a") as file:
+            file.write(f"{json.dumps([seed, *outcome])}\n")
+
+
+def source_digest() -> str:
+    """Return a hash of the broker and of the simulator."""
+    root = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256()
+    for folder in ("src/penstock", "tests/cluster_sim", "tests/checker"):
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def noted_outcomes(seeds: range, processes: int, notes: Notes) -> Iterator[tuple[int, Outcome]]:
+    """Yield the outcomes that are noted, then run the other seeds and note them."""
+    yield from ((seed, one) for seed, one in notes.outcomes.items() if seed in seeds)
+    missing = [seed for seed in seeds if seed not in notes.outcomes]
+    for seed, outcome in zip(missing, outcomes(missing, processes), strict=True):
+        notes.add(seed, outcome)
+        yield seed, outcome
+
+
+def outcomes(seeds: Sequence[int], processes: int) -> Iterator[Outcome]:
     """Yield the outcomes of seeds in their order."""
     if processes == 1:
         yield from map(outcome_of, seeds)
@@ -201,13 +243,19 @@ def main(words: list[str]) -> int:
     parser.add_argument("last", type=int, nargs="?")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--hash", action="store_true", help="print only the hash of each trace")
+    parser.add_argument("--notes", type=Path, help="go on behind the outcomes in this file")
     given = parser.parse_args(words)
     seeds = range(given.first, (given.last or given.first) + 1)
     if given.last is None and (error := run_seed(given.first).error) is not None:
         raise error
     failures = 0
     totals: Counter[str] = Counter()
-    for seed, one in zip(seeds, outcomes(seeds, given.processes), strict=True):
+    found = (
+        zip(seeds, outcomes(seeds, given.processes), strict=True)
+        if given.notes is None
+        else noted_outcomes(seeds, given.processes, Notes(given.notes))
+    )
+    for seed, one in found:
         failures += one.has_failed
         totals.update({name: int(one.figures.get(name, 0)) for name in COUNTED})
         print(f"{seed} {one.hash}" if given.hash else one.text, flush=True)
