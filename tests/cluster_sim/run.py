@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import gc
 import hashlib
+import inspect
 import json
 import logging
 import multiprocessing
@@ -20,7 +21,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,26 +86,33 @@ def run_seed(seed: int, plan: Plan | None = None) -> Trace:
 
     Without a plan the seed draws one.
     """
-    plan = plan or plan_of(seed)
-    trace = Trace(seed)
-    began_seconds = time.process_time()
-    loop = SimulatedLoop(seed)  # type: ignore[abstract]
-    world = World(seed, loop, plan)
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         with without_collector():
-            with simulated_process(loop, seed), simulated_sockets(loop, world.network):
-                try:
-                    loop.run_until_complete(world.run())
-                    _check_history(world)
-                except Exception as error:  # noqa: BLE001 - the trace has it
-                    trace.error = error
-                finally:
-                    loop.end()
-            _dispose(world)
+            trace = _trace_of(seed, plan or plan_of(seed))
+            # Nothing refers to the run any more, and only its objects are looked at.
+            with _silence():
+                gc.collect()
     finally:
         logging.disable(level)
+    return trace
+
+
+def _trace_of(seed: int, plan: Plan) -> Trace:
+    trace = Trace(seed)
+    began_seconds = time.process_time()
+    loop = SimulatedLoop(seed)  # type: ignore[abstract]
+    world = World(seed, loop, plan)
+    with simulated_process(loop, seed), simulated_sockets(loop, world.network):
+        try:
+            loop.run_until_complete(world.run())
+            _check_history(world)
+        except Exception as error:  # noqa: BLE001 - the trace has it
+            trace.error = error
+        finally:
+            loop.end()
+    _dispose(world)
     trace.events = loop.events
     trace.hash = _hash(world)
     trace.figures = {
@@ -124,26 +132,38 @@ def _completed(world: World, name: Name) -> int:
     return sum(one.name == name and one.type == "ok" for one in world.recorder.operations)
 
 
-def _dispose(world: World) -> None:
-    """Free the coroutines of crashed brokers; whatever their `finally` does is ignored."""
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Ignore what coroutines of crashed brokers do when they are freed."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for machine in world.loop.all_machines:
-                for task in machine.tasks:
-                    _close(task)
-                machine.tasks.clear()
-            gc.collect()
+            yield
     finally:
         sys.unraisablehook = hook
 
 
+def _dispose(world: World) -> None:
+    """End the coroutines of crashed brokers; whatever their `finally` does is ignored."""
+    with _silence():
+        for machine in world.loop.all_machines:
+            for task in machine.tasks:
+                _close(task)
+            machine.tasks.clear()
+
+
 def _close(task: "asyncio.Task[Any]") -> None:
-    """End a coroutine; a `finally` that awaits something is ended too."""
+    """End a coroutine, and one that it would have awaited; a `finally` that awaits is ended too."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
-    for _ in range(CLOSINGS_MAX if isinstance(coroutine, Coroutine) else 0):
+    if not inspect.iscoroutine(coroutine):
+        return
+    if coroutine.cr_frame is not None:
+        for value in coroutine.cr_frame.f_locals.values():
+            if inspect.iscoroutine(value) and value.cr_await is None:
+                value.close()
+    for _ in range(CLOSINGS_MAX):
         with suppress(BaseException):
             coroutine.close()
             return

@@ -3,6 +3,7 @@
 PENSTOCK_SIM_SEEDS sets the number of seeds, PENSTOCK_SIM_FIRST the first one.
 """
 
+import gc
 import os
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from tests.cluster_sim.network import SimulatedNetwork
 from tests.cluster_sim.record_reading import read_values
 from tests.cluster_sim.run import run_seed
 from tests.cluster_sim.store import StoreNetwork, at_once
+from tests.cluster_sim.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = int(os.environ.get("PENSTOCK_SIM_FIRST", "1"))
@@ -65,6 +67,15 @@ def test_a_seed_has_one_trace(plan: Plan) -> None:
     assert first.hash == again.hash
     assert first.events == again.events
     assert first.hash != other.hash
+
+
+def test_a_run_leaves_nothing_behind() -> None:
+    """Thousands of runs share a process."""
+    run_seed(5, SHORT)
+    before = [one for one in gc.get_objects() if isinstance(one, World)]
+    run_seed(6, SHORT)
+    after = [one for one in gc.get_objects() if isinstance(one, World)]
+    assert after == before
 
 
 @pytest.mark.simulate

@@ -179,7 +179,6 @@ class RandomBytes:
 def simulated_process(loop: SimulatedLoop, seed: int) -> Iterator[None]:
     """Replace threads, clocks and random bytes until the end of the block."""
     draws = random.Random(f"threads {seed}")
-    SimulatedThread.loop, SimulatedThread.random = loop, draws
 
     def time_ns() -> int:
         return WALL_CLOCK_BEGIN_MS * 1_000_000 + int(loop.time() * 1e9)
@@ -210,6 +209,9 @@ def simulated_process(loop: SimulatedLoop, seed: int) -> Iterator[None]:
     with ExitStack() as stack:
         for place, name, replacement in replaced:
             stack.enter_context(patch.object(place, name, replacement))
+        # Not left behind: a run that is over is collected before the next one.
+        for name, value in (("loop", loop), ("random", draws)):
+            stack.enter_context(patch.object(SimulatedThread, name, value, create=True))
         stack.enter_context(patch.object(persistent_map, "hash", same_hash, create=True))
         stack.callback(sys.setswitchinterval, switch_seconds)
         yield

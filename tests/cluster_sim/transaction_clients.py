@@ -6,7 +6,9 @@ acknowledged one wholly. Some are aborted, some are abandoned: the next InitProd
 timeout, aborts these.
 
 `Copier` also polls a key and commits its position within the transaction. No value may be consumed
-by two committed transactions.
+by two committed transactions. It often goes on with another transactional id, as the next owner of
+a partition does: InitProducerId does not wait for the transaction in doubt then, only the read of
+stable positions does.
 """
 
 from collections.abc import Mapping
@@ -40,6 +42,9 @@ ATTEMPT_SECONDS_MAX: Final = 5.0
 END_SECONDS_MAX: Final = 12.0
 ABORT_SHARE: Final = 0.2
 ABANDON_SHARE: Final = 0.05
+CRASH_SHARE: Final = 0.4
+"""Of the ends in doubt: the producer does not find out."""
+OTHER_OWNER_SHARE: Final = 0.7
 COPIER_GROUP: Final = "copier"
 
 NOT_ENDED: Final = frozenset(
@@ -53,6 +58,11 @@ class TransactionalProducer(CommittedConsumer):
 
     _identity: OpenTransaction | None = None
 
+    @property
+    def transactional_id(self) -> str:
+        """The transactional id of the next transaction."""
+        return self.name
+
     async def run(self) -> None:
         """Execute transactions until the end."""
         while not self.is_over:
@@ -62,13 +72,13 @@ class TransactionalProducer(CommittedConsumer):
             await self._transaction()
 
     async def _begin(self) -> bool:
-        call = start_transactions(self.name, TRANSACTION_TIMEOUT_MS)
+        call = start_transactions(self.transactional_id, TRANSACTION_TIMEOUT_MS)
         try:
-            found = await self.ask(CoordinatorKind.TRANSACTION, self.name, call)
+            found = await self.ask(CoordinatorKind.TRANSACTION, self.transactional_id, call)
             await self.begun()
         except PenstockError:
             return False
-        self._identity = OpenTransaction(self.name, *found, VERSION_2)
+        self._identity = OpenTransaction(self.transactional_id, *found, VERSION_2)
         return True
 
     async def begun(self) -> None:
@@ -136,7 +146,10 @@ class TransactionalProducer(CommittedConsumer):
         )
         at = self.keys[send.key]
         call = calls.send_batches(
-            {at: batch}, acks=ACKS_ALL, timeout_ms=PRODUCE_TIMEOUT_MS, transactional_id=self.name
+            {at: batch},
+            acks=ACKS_ALL,
+            timeout_ms=PRODUCE_TIMEOUT_MS,
+            transactional_id=self.transactional_id,
         )
         deadline = self.loop.time() + ATTEMPT_SECONDS_MAX
         while self.loop.time() < deadline:
@@ -183,12 +196,12 @@ class TransactionalProducer(CommittedConsumer):
     async def _end(self, *, commits: bool) -> str:
         """End the transaction; return the type of its completion. An abort always fails it."""
         assert self._identity is not None
-        call = end_transaction(self._identity, commits=commits)
+        name, call = self.transactional_id, end_transaction(self._identity, commits=commits)
         is_in_doubt = False
         deadline = self.loop.time() + END_SECONDS_MAX
         while self.loop.time() < deadline:
             try:
-                self._identity = await self.ask(CoordinatorKind.TRANSACTION, self.name, call)
+                self._identity = await self.ask(CoordinatorKind.TRANSACTION, name, call)
                 return "ok" if commits else "fail"
             except BrokerAnswerError as error:
                 code = ErrorCode(error.code)
@@ -199,6 +212,8 @@ class TransactionalProducer(CommittedConsumer):
                 pass
             except PenstockError:
                 is_in_doubt = True
+            if is_in_doubt and self.random.random() < CRASH_SHARE:
+                break
             await self.pause(0.4)
         self._identity = None
         return "info" if commits and is_in_doubt else "fail"
@@ -208,6 +223,17 @@ class Copier(TransactionalProducer):
     """Consumes the first key and sends to the others, in one transaction."""
 
     _positions: dict[int, int] | None = None
+    _owners = 0
+
+    @property
+    def transactional_id(self) -> str:
+        """The transactional id of the present owner."""
+        return f"{self.name}-{self._owners % 3}"
+
+    async def _begin(self) -> bool:
+        if self.random.random() < OTHER_OWNER_SHARE:
+            self._owners += 1
+        return await super()._begin()
 
     @property
     def input_key(self) -> int:
