@@ -28,8 +28,10 @@ from penstock.core.limits import METRIC_FAMILY_ROWS_MAX, METRIC_LABEL_CHARACTERS
 from penstock.core.metrics import Collected
 from penstock.core.settings.config import SettingInfo, describe_sections, describe_settings
 from penstock.core.settings.listener_declarations import NamedListener, TlsFileSettings
+from penstock.core.settings.pipe_declarations import PipeDeclaration
 from penstock.core.settings.setting_names import extra_text
 from penstock.core.settings.settings_section import Section
+from penstock.core.settings.tree import settings_of
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.headers import FLEXIBLE_SINCE
 from penstock.testing import Broker
@@ -56,7 +58,7 @@ the origin of a value. Everything is checked before a broker starts.
 A running broker watches its file. Settings that "change live" apply within two seconds; a file that
 changes any other setting is refused as a whole. Topics are declared in the same file, as
 `[[topics]]`: see [the guide](../guides/settings.md). Listeners with TLS and logins are declared as
-[`[[listeners]]`](#listeners).
+[`[[listeners]]`](#listeners), copies of another cluster as [`[[pipes]]`](#pipes).
 """
 _LISTENERS_HEAD = """\
 ## [[listeners]]
@@ -80,6 +82,22 @@ tls = { certificate = "/etc/penstock/server.crt", key = "/etc/penstock/server.ke
 A relative path of a file begins at the working directory of the broker. The broker reads changed
 files of `tls` again.
 """
+_PIPES_HEAD = """\
+## [[pipes]]
+
+Topics that are copied from a parent's cluster, at most 32 pipes. They are declared in the settings
+file only, not in the environment. A changed pipe begins anew, without a restart of the broker. See
+[Brokers at the edge](../guides/edge.md).
+
+```toml
+[[pipes]]
+name = "hq"
+parent = "hq.example.com:9092"
+topics = ["price", "promo.*"]
+groups = ["till-*"]
+on_gap = "skip"
+```
+"""
 _KEYS_COLUMNS = """\
 | key | type | default | in Kafka | meaning |
 | --- | --- | --- | --- | --- |
@@ -96,6 +114,7 @@ def settings_page() -> str:
         if section == "listener":
             parts += (_LISTENERS_HEAD, _keys(NamedListener))
             parts += ("### tls of a listener\n", _keys(TlsFileSettings))
+    parts += (_PIPES_HEAD, _keys(PipeDeclaration))
     return "\n".join(parts)
 
 
@@ -112,6 +131,8 @@ def _key_type(field: FieldInfo) -> str:
     kind = next(one for one in get_args(field.annotation) or (field.annotation,))
     if get_origin(field.annotation) is Literal:
         return " or ".join(f"`{choice}`" for choice in get_args(field.annotation))
+    if get_origin(field.annotation) is tuple and get_origin(kind) is not Literal:
+        return "list of texts"
     if get_origin(field.annotation) is tuple:
         return "list of " + ", ".join(f"`{choice}`" for choice in get_args(kind))
     if kind is TlsFileSettings:
@@ -357,6 +378,8 @@ _METRIC_SECTIONS = {
     "Topics and records": ("topic", "partitions", "appended", "fetched"),
     "Disk": ("disk", "data_directory", "flush"),
     "Groups and transactions": ("group", "transactions"),
+    "Pipes": ("pipe",),
+    "Push": ("push",),
     "Limits": ("limit",),
     "Settings": ("config", "settings"),
     "The process": ("process", "python", "event_loop", "build"),
@@ -365,9 +388,13 @@ _METRIC_SECTIONS = {
 _METRIC_UNITS = ("seconds", "bytes", "records")
 
 
+PUSH_SETTINGS = {"node.storage": "memory", "listener.port": 0, "edge.push_port": 0}
+"""The metrics of push exist where it is in use."""
+
+
 def metrics_page() -> str:
     """Return the page of all metrics, by subject."""
-    with Broker() as broker:
+    with Broker(settings_of(PUSH_SETTINGS)) as broker:
         left = broker.collect_metrics()
     parts = [_METRICS_HEAD]
     for title, prefixes in {**_METRIC_SECTIONS, "Others": ("",)}.items():

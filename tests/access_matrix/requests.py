@@ -11,6 +11,7 @@ from tests.access_matrix import (
     administration_requests,
     group_requests,
     record_requests,
+    share_requests,
     topic_requests,
     transaction_requests,
 )
@@ -20,6 +21,7 @@ _MODULES: Final = (
     record_requests,
     topic_requests,
     group_requests,
+    share_requests,
     transaction_requests,
     administration_requests,
 )

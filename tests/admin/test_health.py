@@ -72,6 +72,7 @@ def test_nothing_to_say() -> None:
         (replace(HEALTHY, coordinators_failed=1), "coordinators-failed", Level.CRITICAL, True),
         (replace(HEALTHY, settings_refusal="no."), "settings-refused", Level.DEGRADED, True),
         (replace(HEALTHY, declared_topic_problems=1), "declared-topics", Level.DEGRADED, True),
+        (replace(HEALTHY, pipe_problems=("pipe hq: gap",)), "pipes", Level.DEGRADED, True),
         (replace(HEALTHY, coordinators_loading=5), "coordinators-loading", Level.DEGRADED, True),
     ],
 )

@@ -40,6 +40,7 @@ from penstock.protocol.messages.join_group import (
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
+from penstock.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from penstock.testing import Broker
 from tests.broker.handlers.asker import Asker
@@ -51,6 +52,7 @@ VERSIONS = {
     ApiKey.FETCH: 12,
     ApiKey.HEARTBEAT: 0,
     ApiKey.JOIN_GROUP: 3,
+    ApiKey.SHARE_FETCH: 2,
     ApiKey.SYNC_GROUP: 3,
 }
 HALF_HOUR_MS = 1_800_000
@@ -72,6 +74,20 @@ HEARTBEAT = HeartbeatRequest(group_id="g" * 1_000, generation_id=1, member_id="m
 
 WAITING: list[tuple[Message, Message]] = [
     (FetchRequest(max_wait_ms=0, min_bytes=0, topics=()), FetchResponse(responses=())),
+    (
+        ShareFetchRequest(
+            group_id="g",
+            member_id="m",
+            share_session_epoch=0,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_records=1,
+            batch_size=1,
+            topics=(),
+            forgotten_topics_data=(),
+        ),
+        ShareFetchResponse(responses=(), acquisition_lock_timeout_ms=1, node_endpoints=()),
+    ),
     (join(bytes(1_000)), JoinGroupResponse(protocol_name="", leader="", member_id="m", members=())),
     (
         SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=()),

@@ -23,6 +23,7 @@ from penstock.protocol.messages import (
     list_transactions,
     offset_commit,
     offset_fetch,
+    share_group_describe,
     write_txn_markers,
 )
 from tests.client.fake_broker import FakeCluster
@@ -76,6 +77,7 @@ class FakeCoordinators:
             list_groups.ListGroupsRequest: self._list_groups,
             consumer_group_describe.ConsumerGroupDescribeRequest: self._describe_consumer,
             describe_groups.DescribeGroupsRequest: self._describe_classic,
+            share_group_describe.ShareGroupDescribeRequest: self._describe_share,
             offset_fetch.OffsetFetchRequest: self._fetch_offsets,
             offset_commit.OffsetCommitRequest: self._commit,
             delete_groups.DeleteGroupsRequest: self._delete,
@@ -127,6 +129,27 @@ class FakeCoordinators:
                 for name, group in self.groups.items()
                 if is_here
             ),
+        )
+
+    def _describe_share(
+        self,
+        broker_id: int,
+        request: share_group_describe.ShareGroupDescribeRequest,
+        code: ErrorCode,
+    ) -> share_group_describe.ShareGroupDescribeResponse:
+        """It has no share groups."""
+        return share_group_describe.ShareGroupDescribeResponse(
+            groups=(
+                share_group_describe.DescribedGroup(
+                    error_code=self._refusal(broker_id, code) or ErrorCode.GROUP_ID_NOT_FOUND,
+                    group_id=request.group_ids[0],
+                    group_state="",
+                    group_epoch=0,
+                    assignment_epoch=0,
+                    assignor_name="",
+                    members=(),
+                ),
+            )
         )
 
     def _describe_consumer(

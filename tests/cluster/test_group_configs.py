@@ -11,12 +11,24 @@ from penstock.cluster.configs.group_configs import (
     GROUP_CONFIGS,
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
+    SHARE_DELIVERY_LIMIT,
+    SHARE_HEARTBEAT_INTERVAL,
+    SHARE_ISOLATION,
+    SHARE_LOCK_DURATION,
+    SHARE_LOCKS_MAX,
+    SHARE_OFFSET_RESET,
+    SHARE_RENEW,
+    SHARE_SESSION_TIMEOUT,
     Bounds,
+    DeliverySettings,
     checked_settings,
+    delivery_settings,
     describe_group,
     group_rules,
+    text_in_force,
     value_in_force,
 )
+from penstock.cluster.configs.share_offset_reset import OffsetReset
 from penstock.cluster.configs.topic_config_table import SettingType
 from penstock.cluster.configs.topic_configs import parse_value
 from penstock.core.errors import InvalidTopicConfigError
@@ -41,15 +53,14 @@ QUICK = group_rules(
 
 
 def test_the_table_has_what_kafka_has_for_the_groups_there_are() -> None:
-    others = ("share.", "streams.")
-    assert GROUP_CONFIGS.keys() == {name for name in KAFKA if not name.startswith(others)}
+    assert GROUP_CONFIGS.keys() == {name for name in KAFKA if not name.startswith("streams.")}
 
 
 @pytest.mark.parametrize("name", GROUP_CONFIGS)
 def test_a_setting_is_kafkas(name: str) -> None:
     ours, kafkas = GROUP_CONFIGS[name], KAFKA[name]
     assert ours.type is SettingType[kafkas["type"]]
-    assert ours.default == kafkas["default"] == str(RULES[name].default)
+    assert ours.default == kafkas["default"] == text_in_force(name, {}, RULES)
     assert ours.sensitive == kafkas["sensitive"]
     assert kafkas["default_synonyms"] == [[ours.synonym, ours.default]]
     assert ours.documentation.endswith(".")
@@ -65,6 +76,12 @@ def test_a_setting_is_kafkas(name: str) -> None:
         ({SESSION_TIMEOUT: " +50000 "}, {SESSION_TIMEOUT: "50000"}),
         ({HEARTBEAT_INTERVAL: "15000"}, {HEARTBEAT_INTERVAL: "15000"}),
         ({ASSIGNMENT_INTERVAL: "0"}, {ASSIGNMENT_INTERVAL: "0"}),
+        ({SHARE_LOCK_DURATION: "15000"}, {SHARE_LOCK_DURATION: "15000"}),
+        ({SHARE_DELIVERY_LIMIT: "10"}, {SHARE_DELIVERY_LIMIT: "10"}),
+        ({SHARE_LOCKS_MAX: "4000"}, {SHARE_LOCKS_MAX: "4000"}),
+        ({SHARE_ISOLATION: "read_committed"}, {SHARE_ISOLATION: "read_committed"}),
+        ({SHARE_RENEW: " FALSE"}, {SHARE_RENEW: "false"}),
+        ({SHARE_OFFSET_RESET: "by_duration:PT1H"}, {SHARE_OFFSET_RESET: "by_duration:PT1H"}),
     ],
 )
 def test_what_is_taken(given: dict[str, str], stored: dict[str, str]) -> None:
@@ -76,7 +93,6 @@ def test_what_is_taken(given: dict[str, str], stored: dict[str, str]) -> None:
     [
         ({"nope": "1"}, "Unknown group config name: nope"),
         ({"n" * 500: "1"}, "Unknown group config name: " + "n" * 249),
-        ({"share.session.timeout.ms": "50000"}, ".* Penstock has no share groups"),
         ({"streams.num.standby.replicas": "0"}, ".* Penstock has no streams groups"),
         ({SESSION_TIMEOUT: "x"}, "Invalid value x for configuration .* Not a number of type INT"),
         ({SESSION_TIMEOUT: ""}, "Invalid value  for configuration .* Not a number of type INT"),
@@ -95,7 +111,20 @@ def test_what_is_taken(given: dict[str, str], stored: dict[str, str]) -> None:
             {ASSIGNMENT_INTERVAL: "15001"},
             r"consumer.assignment.interval.ms must be less than or equal to group.* \(15000\)",
         ),
+        (
+            {SHARE_SESSION_TIMEOUT: "60001"},
+            r"share.session.timeout.ms must be less than or equal to group.share.max.* \(60000\)",
+        ),
+        (
+            {SHARE_LOCKS_MAX: "4001"},
+            "share.partition.max.record.locks must be less than or equal to group.share.max.part",
+        ),
+        ({SHARE_DELIVERY_LIMIT: "1"}, ".*: Value must be at least 2"),
+        ({SHARE_ISOLATION: "serial"}, "Invalid value serial for configuration .* must be one of"),
+        ({SHARE_RENEW: "yes"}, ".*: Expected value to be either true or false"),
+        ({SHARE_OFFSET_RESET: "by_duration:1h"}, "Invalid value by_duration:1h for configuration"),
         # Of several that are wrong, the one that Kafka names.
+        ({SHARE_SESSION_TIMEOUT: "1", HEARTBEAT_INTERVAL: "1"}, "consumer.heartbeat.interval.ms"),
         ({HEARTBEAT_INTERVAL: "y", "nope": "1"}, "Unknown group config name"),
         ({HEARTBEAT_INTERVAL: "y", SESSION_TIMEOUT: "x"}, "Invalid value x"),
         ({SESSION_TIMEOUT: "1", HEARTBEAT_INTERVAL: "1"}, "consumer.heartbeat.interval.ms must"),
@@ -169,3 +198,37 @@ def test_a_description_says_where_values_come_from() -> None:
     heartbeat = found[HEARTBEAT_INTERVAL]
     assert (heartbeat.value, heartbeat.source) == ("500", ConfigSource.STATIC_BROKER)
     assert {entry.source for entry in describe_group({}, RULES)} == {ConfigSource.DEFAULT}
+
+
+def test_a_share_session_is_longer_than_its_heartbeats() -> None:
+    rules = group_rules(
+        GroupsSettings(share_session_timeout_ms=6_000, share_heartbeat_interval_ms=6_000)
+    )
+    with pytest.raises(
+        InvalidTopicConfigError, match=r"share\.session\.timeout\.ms must be greater"
+    ):
+        checked_settings({SHARE_HEARTBEAT_INTERVAL: "6000"}, rules)
+
+
+def test_the_settings_of_deliveries() -> None:
+    latest = OffsetReset("latest")
+    assert delivery_settings({}, RULES) == DeliverySettings(
+        30_000, 5, 2_000, is_committed_only=False, offset_reset=latest, is_renew_enabled=True
+    )
+    stored = {
+        SHARE_LOCK_DURATION: "1000000",  # stored under other bounds
+        SHARE_DELIVERY_LIMIT: "7",
+        SHARE_LOCKS_MAX: "no number",
+        SHARE_ISOLATION: "read_committed",
+        SHARE_RENEW: "false",
+        SHARE_OFFSET_RESET: "by_duration:P1DT1.5S",
+    }
+    assert delivery_settings(stored, RULES) == DeliverySettings(
+        60_000,
+        7,
+        2_000,
+        is_committed_only=True,
+        offset_reset=OffsetReset("by_duration", 86_401_500),
+        is_renew_enabled=False,
+    )
+    assert delivery_settings({SHARE_OFFSET_RESET: "nonsense"}, RULES).offset_reset == latest

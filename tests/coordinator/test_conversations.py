@@ -1,6 +1,7 @@
 """Every golden conversation is replayed and must give the written reactions.
 
-The name of a file begins with the kind of shard: `transaction_`, or anything else for groups.
+The name of a file begins with the kind of shard: `transaction_`, `share_state_`, or anything else
+for groups.
 `pytest tests/coordinator/test_conversations.py --rewrite` writes them again.
 """
 
@@ -22,6 +23,10 @@ def test_a_conversation_reads_as_it_is_written(name: str, request: pytest.Fixtur
         from tests.coordinator.transactions.vocabulary import TransactionVocabulary
 
         check_file(GOLDEN / name, TransactionVocabulary(), rewrite=rewrite)
+    elif name.startswith("share_state_"):
+        from tests.coordinator.shares.vocabulary import ShareVocabulary
+
+        check_file(GOLDEN / name, ShareVocabulary(), rewrite=rewrite)
     else:
         check_file(GOLDEN / name, GroupVocabulary(), rewrite=rewrite)
 

@@ -241,6 +241,7 @@ def test_every_setting_says_what_it_is() -> None:
         "log",
         "groups",
         "transactions",
+        "shares",
         "disk",
         "admin",
         "security",
@@ -248,6 +249,8 @@ def test_every_setting_says_what_it_is() -> None:
         "oidc",
         "ldap",
         "cluster",
+        "edge",
+        "registry",
     }
 
 

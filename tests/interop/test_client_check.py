@@ -1,9 +1,9 @@
 """ClientCheck, the checks of the Java client that the project is measured by, on both brokers.
 
 All of its checks are run, one after another, and the list of failures is exact: a check that fails
-and is not listed is a defect, and one that is listed and passes must be removed from the list. On
-Apache Kafka the checks of ACLs fail too, because these tests start it without an authorizer; with
-one it passes them all (compat/client_check).
+and is not listed is a defect, and one that is listed and passes must be removed from the list. The
+checks of ACLs fail on both, because these tests start brokers without an authorizer; with one they
+pass them all (compat/client_check).
 """
 
 import re
@@ -20,20 +20,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 RUN_SECONDS_MAX = 240.0
 CHECKS = 80
 
-ACLS = frozenset({"createAcls", "deleteAcls", "describeAcls"})
-SHARE_GROUPS = frozenset(
-    {
-        "alterShareGroupOffsets",
-        "deleteShareGroupOffsets",
-        "deleteShareGroups",
-        "describeShareGroups",
-        "listShareGroupOffsets",
-        "share consumer explicit",
-        "share consumer implicit",
-    }
-)
-EXPECTED_FAILURES = {"kafka": ACLS, "penstock": ACLS | SHARE_GROUPS}
-"""What each broker has not got, and no more than that."""
+EXPECTED_FAILURES = frozenset({"createAcls", "deleteAcls", "describeAcls"})
+"""Both brokers run without an authorizer here."""
 
 _RESULT = re.compile(r"^(PASS|FAIL) (.*?) +\d+ ms ?(.*)$", re.MULTILINE)
 
@@ -52,9 +40,8 @@ def test_every_check_passes_but_those_of_what_is_not_there(
         command, capture_output=True, text=True, timeout=RUN_SECONDS_MAX, check=False
     )
     results = _RESULT.findall(done.stdout)
-    expected = EXPECTED_FAILURES[broker]
     failed = {name: told for word, name, told in results if word == "FAIL"}
-    unexpected = {name: told for name, told in failed.items() if name not in expected}
+    unexpected = {name: told for name, told in failed.items() if name not in EXPECTED_FAILURES}
     assert unexpected == {}
-    assert failed.keys() == expected
+    assert failed.keys() == EXPECTED_FAILURES
     assert len(results) == CHECKS

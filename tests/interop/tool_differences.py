@@ -14,9 +14,6 @@ NOT_SERVED: Final = (
     "(?:Create|Renew|Expire|Describe)DelegationToken",
     "AlterReplicaLogDirs",
     "AddRaftVoter|RemoveRaftVoter",
-    "ShareGroup(?:Heartbeat|Describe)|ShareFetch|ShareAcknowledge",
-    "(?:Initialize|Read|Write|Delete)ShareGroupState|ReadShareGroupStateSummary",
-    "(?:Describe|Alter|Delete)ShareGroupOffsets",
     "StreamsGroupHeartbeat",
 )
 """APIs that Kafka's broker offers to clients and Penstock does not, yet or ever."""
@@ -68,7 +65,7 @@ DIFFERENCES: Final = (
     Difference(
         "kafka-features describe",
         "features of Kafka's own quorum, of replicas, and of groups that are not served",
-        (r"Feature: (?:eligible\.leader\.replicas|kraft|metadata|share|streams)\.version .*",),
+        (r"Feature: (?:eligible\.leader\.replicas|kraft|metadata|streams)\.version .*",),
     ),
     Difference(
         "kafka-metadata-quorum describe --status",

@@ -42,6 +42,7 @@ MAIN_CLASSES = {
     "kafka-metadata-quorum": f"{_PACKAGE}.MetadataQuorumCommand",
     "kafka-producer-perf-test": f"{_PACKAGE}.ProducerPerformance",
     "kafka-reassign-partitions": f"{_PACKAGE}.reassign.ReassignPartitionsCommand",
+    "kafka-share-groups": f"{_PACKAGE}.consumer.group.ShareGroupCommand",
     "kafka-streams-groups": f"{_PACKAGE}.streams.StreamsGroupCommand",
     "kafka-topics": f"{_PACKAGE}.TopicCommand",
     "kafka-transactions": f"{_PACKAGE}.TransactionsCommand",

@@ -263,6 +263,39 @@ _GROUPS = (
     ),
 )
 
+_SHARE_GROUPS = _steps(
+    "kafka-share-groups --list",
+    "kafka-share-groups --describe --group nope",
+    "kafka-share-groups --reset-offsets --group work --topic orders --to-earliest --dry-run",
+    "kafka-share-groups --reset-offsets --group work --topic orders --to-earliest --execute",
+    "kafka-share-groups --reset-offsets --group work --topic nope --to-earliest --execute",
+    "kafka-share-groups --list",
+    "kafka-share-groups --list --state",
+    "kafka-share-groups --list --state stable",
+    "kafka-groups --list --group-type share",
+    "kafka-groups --list --share",
+    "kafka-share-groups --describe --group work",
+    "kafka-share-groups --describe --group work --offsets --verbose",
+    "kafka-share-groups --describe --group work --members",
+    "kafka-share-groups --describe --group work --state",
+    "kafka-share-groups --describe --all-groups --state",
+    "kafka-consumer-groups --describe --group work",
+    "kafka-share-groups --reset-offsets --group work --topic orders --to-latest --execute",
+    "kafka-share-groups --describe --group work --offsets",
+    "kafka-configs --alter --entity-type groups --entity-name work"
+    " --add-config share.auto.offset.reset=earliest,share.delivery.count.limit=3",
+    "kafka-configs --alter --entity-type groups --entity-name work"
+    " --add-config share.isolation.level=nope",
+    "kafka-configs --alter --entity-type groups --entity-name work"
+    " --delete-config share.auto.offset.reset,share.delivery.count.limit",
+    "kafka-share-groups --delete-offsets --group work --topic orders",
+    "kafka-share-groups --delete-offsets --group work --topic nope",
+    "kafka-share-groups --delete-offsets --group nope --topic orders",
+    "kafka-share-groups --describe --group work",
+    "kafka-share-groups --delete --group work",
+    "kafka-share-groups --delete --group nope",
+)
+
 _TRANSACTIONS = (
     *_steps(
         "kafka-transactions list",
@@ -332,6 +365,7 @@ SCRIPT: Final[tuple[Step, ...]] = (
     *_CONFIGS,
     *_BROKER_CONFIGS,
     *_GROUPS,
+    *_SHARE_GROUPS,
     *_TRANSACTIONS,
     *_LEADERS,
     *_LOAD,

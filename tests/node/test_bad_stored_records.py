@@ -19,7 +19,7 @@ from penstock.coordinator.timers import Timers
 from penstock.coordinator.transactions.settings import TransactionSettings
 from penstock.coordinator.transactions.shard import TransactionShard
 from penstock.core.limits import SKIPPED_RECORD_LINES_PER_MINUTE_MAX
-from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.core.types import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 from penstock.node.coordination.journal import Decode, PartitionJournal
 from penstock.node.coordination.skipped_records import SkippedRecords
 from penstock.protocol.stored import codec
@@ -118,7 +118,11 @@ def test_bad_records_are_skipped_counted_and_logged(caplog: pytest.LogCaptureFix
         shard, driver, skipped = load_groups([*POISON, GOOD_RECORD, *POISON])
     assert driver.phase is Phase.ACTIVE
     assert committed(shard) == 42
-    assert skipped.counts == {OFFSETS_TOPIC: 2 * len(POISON), TRANSACTIONS_TOPIC: 0}
+    assert skipped.counts == {
+        OFFSETS_TOPIC: 2 * len(POISON),
+        TRANSACTIONS_TOPIC: 0,
+        SHARE_STATE_TOPIC: 0,
+    }
     first = caplog.records[0].getMessage()
     assert first.startswith("skipped a record: topic __consumer_offsets, partition 0, offset 0: ")
     assert not any("cannot be loaded" in line.getMessage() for line in caplog.records)

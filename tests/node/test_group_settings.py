@@ -103,3 +103,13 @@ def test_times_follow_the_newest_image() -> None:
     image = MetadataImage(groups=PersistentMap({"g": GroupImage(own, 1)}))
     assert times.of("g") == ConsumerTimes(50_000, 5_000, 0)
     assert times.of("h") == ConsumerTimes(45_000, 5_000, 9)
+
+
+def test_times_of_share_groups_are_their_own() -> None:
+    image = MetadataImage()
+    times = ImageGroupTimes(GroupsSettings(share_assignment_interval_ms=9), lambda: image)
+    assert times.of_share("g") == ConsumerTimes(45_000, 5_000, 9)
+    own = {"share.session.timeout.ms": "50000", "share.heartbeat.interval.ms": "1"}
+    image = MetadataImage(groups=PersistentMap({"g": GroupImage(own, 1)}))
+    assert times.of_share("g") == ConsumerTimes(50_000, 5_000, 9)
+    assert times.of("g") == ConsumerTimes(45_000, 5_000, 1_000)

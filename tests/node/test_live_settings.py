@@ -9,6 +9,14 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.connections.server import Listener
+from penstock.cluster.configs.group_configs import (
+    SHARE_ASSIGNMENT_INTERVAL,
+    SHARE_DELIVERY_LIMIT,
+    SHARE_HEARTBEAT_INTERVAL,
+    SHARE_LOCK_DURATION,
+    SHARE_LOCKS_MAX,
+    SHARE_SESSION_TIMEOUT,
+)
 from penstock.core.errors import ConfigError
 from penstock.core.file_watch import Look
 from penstock.core.settings.config import Loaded, load_settings
@@ -88,9 +96,16 @@ ANOTHER = {
     "groups.consumer_migration_policy": "upgrade",
     "topic_defaults.auto_create": False,
     "disk.free_percent_min": 3.5,
+    "shares.updates_per_snapshot": 400,
     "groups.consumer_assignment_interval_ms": 2_000,
     "groups.consumer_assignment_interval_ms_min": 1_000,
     "groups.consumer_assignment_interval_ms_max": 14_000,
+    "groups.share_assignment_interval_ms": 2_000,
+    "groups.share_assignment_interval_ms_min": 1_000,
+    "groups.share_assignment_interval_ms_max": 14_000,
+    "groups.share_delivery_count_limit": 6,
+    "groups.share_delivery_count_limit_min": 3,
+    "groups.share_delivery_count_limit_max": 9,
 }
 """Values for those that cannot be a little more than the default."""
 
@@ -118,10 +133,11 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
     assert isinstance(groups, Groups)
     state = listener._state
     guard = duties._storage.disk_guard(next(iter(duties._storage.manager.flushers)).directory.path)
-    shards = coordinators._kind("group").make_shard(0)
+    shards = coordinators._kind("group").make_shard(0, 0)
     times = shards.state.times  # type: ignore[attr-defined]
     of_groups = shards.state.settings  # type: ignore[attr-defined]
-    of_transactions = coordinators._kind("transaction").make_shard(0)._settings  # type: ignore[attr-defined]
+    of_transactions = coordinators._kind("transaction").make_shard(0, 0)._settings  # type: ignore[attr-defined]
+    of_shares = coordinators._kind("share").make_shard(0, 0)._settings  # type: ignore[attr-defined]
     topics = coordinators._topics
     current = running.parts.live.current
 
@@ -183,6 +199,26 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
         "groups.consumer_session_timeout_ms": lambda: times.of("g").session_timeout_ms,
         "groups.consumer_heartbeat_interval_ms": lambda: times.of("g").heartbeat_interval_ms,
         "groups.consumer_assignment_interval_ms": lambda: times.of("g").assignment_interval_ms,
+        "groups.share_members_max": shared(of_groups, "share_group_members_max"),
+        "groups.share_session_timeout_ms": lambda: times.of_share("g").session_timeout_ms,
+        "groups.share_heartbeat_interval_ms": lambda: times.of_share("g").heartbeat_interval_ms,
+        "groups.share_assignment_interval_ms": lambda: times.of_share("g").assignment_interval_ms,
+        "groups.share_record_lock_duration_ms": bound(SHARE_LOCK_DURATION, 0),
+        "groups.share_delivery_count_limit": bound(SHARE_DELIVERY_LIMIT, 0),
+        "groups.share_record_locks_max": bound(SHARE_LOCKS_MAX, 0),
+        "groups.share_record_locks_max_lowest": bound(SHARE_LOCKS_MAX, 1),
+        "groups.share_record_locks_max_highest": bound(SHARE_LOCKS_MAX, 2),
+        **{
+            f"groups.{name}_{end}": bound(setting, place)
+            for name, setting in (
+                ("share_session_timeout_ms", SHARE_SESSION_TIMEOUT),
+                ("share_heartbeat_interval_ms", SHARE_HEARTBEAT_INTERVAL),
+                ("share_assignment_interval_ms", SHARE_ASSIGNMENT_INTERVAL),
+                ("share_record_lock_duration_ms", SHARE_LOCK_DURATION),
+                ("share_delivery_count_limit", SHARE_DELIVERY_LIMIT),
+            )
+            for place, end in ((1, "min"), (2, "max"))
+        },
         "groups.consumer_session_timeout_ms_min": bound(session, 1),
         "groups.consumer_session_timeout_ms_max": bound(session, 2),
         "groups.consumer_heartbeat_interval_ms_min": bound(heartbeat, 1),
@@ -197,6 +233,10 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
                 "id_expiration_ms",
                 "expiration_check_interval_ms",
             )
+        },
+        **{
+            f"shares.{name}": shared(of_shares, name)
+            for name in ("updates_per_snapshot", "cold_snapshot_interval_ms", "prune_interval_ms")
         },
         "transactions.producer_expiration_ms": lambda: expiration._settings.producer_expiration_ms,
         "transactions.producer_expiration_check_interval_ms": lambda: (
@@ -221,6 +261,9 @@ def test_every_live_setting_reaches_the_part_that_acts_on_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     wanted = {key: another(key) for key in FIELDS if is_live(key)}
+    del wanted["registry.poll_interval_ms"]  # needs a registry: tests/node/registry
+    for name in ("edge.sessions_max", "edge.sessions_per_address_max"):
+        del wanted[name]  # needs push: tests/node/push
 
     async def scenario(running: Running) -> None:
         found = readers(running)

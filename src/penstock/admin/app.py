@@ -7,7 +7,7 @@
     /api/v1/status           health, reasons, limits
     /api/v1/openapi.json     the OpenAPI description of these paths
     /api/v1/...              the operations of `topics`, `groups`, `brokers`, `transactions`,
-                             `client_sessions`
+                             `client_sessions`, `pipes`
 
 Every request is bounded: its body, its time, and the number of concurrent requests. Every answer
 but a success is `application/problem+json`. A path is matched as it was sent, before it is decoded:
@@ -38,6 +38,7 @@ from penstock.admin.model import Input
 from penstock.admin.openapi import describe
 from penstock.admin.operation import API_PREFIX, Asked, Operation
 from penstock.admin.parsing import decoded, query_texts, read_body, read_parameters
+from penstock.admin.pipes import pipe_operations
 from penstock.admin.ports import BrokerView, CallerCheck, Credentials
 from penstock.admin.problems import (
     CONTENT_TYPE,
@@ -72,6 +73,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *brokers.OPERATIONS,
     *transactions.OPERATIONS,
     *client_sessions.OPERATIONS,
+    *pipe_operations.OPERATIONS,
 )
 """All administrative operations."""
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.admin.model import Answer
 from penstock.admin.operation import Asked, Operation
-from penstock.admin.ports import Caller, ClusterDoor, SessionBook
+from penstock.admin.ports import Caller, ClusterDoor, PipeDesk, SessionBook
 from penstock.admin.problems import RETRY_AFTER_SECONDS, RefusedError, refused, stopping
 
 WORKERS: Final = 4
@@ -29,10 +29,16 @@ CALL_SECONDS_MAX: Final = 15.0
 class Desk:
     """Executes operations."""
 
-    def __init__(self, door: ClusterDoor, sessions: SessionBook | None = None) -> None:
-        """Without `sessions`, their operations are refused."""
+    def __init__(
+        self,
+        door: ClusterDoor,
+        sessions: SessionBook | None = None,
+        pipes: PipeDesk | None = None,
+    ) -> None:
+        """Without `sessions` and `pipes`, their operations are refused."""
         self._door = door
         self._sessions = sessions
+        self._pipes = pipes
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="admin")
         self._under_way = 0
         self.is_stopping = False
@@ -47,6 +53,10 @@ class Desk:
             if self._sessions is None:
                 raise _busy("The broker does not list its sessions yet.")
             return operation.on_broker(self._sessions, caller, asked)
+        if operation.on_pipes is not None:
+            if self._pipes is None:
+                raise _busy("The broker does not list its pipes yet.")
+            return await operation.on_pipes(self._pipes, caller, asked)
         self._under_way += 1
         loop = asyncio.get_running_loop()
         future = self._workers.submit(self._run, operation, asked, caller)

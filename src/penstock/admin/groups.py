@@ -36,14 +36,14 @@ from penstock.admin.operation import Asked, Operation, page
 from penstock.admin.setting_lists import setting_list
 from penstock.client.cluster import Cluster
 from penstock.client.groups import offset_reset
-from penstock.client.groups.group_lag import LagRow, lag_rows, partitions_of, total_lag
+from penstock.client.groups.group_lag import LagRow, total_lag
 from penstock.client.groups.groups import (
     GroupDescription,
     GroupMember,
     Groups,
     ListedGroup,
-    end_offsets,
 )
+from penstock.client.groups.lag_facts import lag_of
 from penstock.client.groups.offset_reset import Scenario
 from penstock.client.groups.reset_facts import check_empty, find_bounds
 from penstock.core.types import TopicPartition
@@ -173,12 +173,13 @@ def reset_offsets(cluster: Cluster, asked: Asked) -> OffsetPlan:
     name = asked.path_as(GroupPath).group
     body = asked.body_as(OffsetResetBody)
     groups = Groups(cluster)
-    check_empty(groups, name)
+    group_type = check_empty(groups, name)
     scenario = _scenario(body)
-    bounds = find_bounds(cluster, groups, name, scenario, _places(cluster, body.topics))
+    places = _places(cluster, body.topics)
+    bounds = find_bounds(cluster, groups, name, scenario, places, group_type)
     changes = offset_reset.plan(scenario, bounds)
     if body.execute and changes:
-        groups.commit(name, {change.at: change.offset for change in changes})
+        groups.move(name, group_type, {change.at: change.offset for change in changes})
     return OffsetPlan(
         group=name,
         executed=body.execute,
@@ -209,9 +210,7 @@ def change_group_settings(cluster: Cluster, asked: Asked) -> SettingList:
 
 
 def _lag(cluster: Cluster, groups: Groups, found: GroupDescription) -> list[LagRow]:
-    committed = groups.committed(found.group_id)
-    ends = end_offsets(cluster, partitions_of(found.members, committed))
-    return lag_rows(found.members, committed, ends)
+    return lag_of(cluster, groups, [found])[found.group_id]
 
 
 def _scenario(body: OffsetResetBody) -> Scenario:

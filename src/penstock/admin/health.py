@@ -65,6 +65,8 @@ class Facts:
     """Why changed certificates or access rules are not in force."""
     metadata_problems: tuple[str, ...] = ()
     """Why the newest metadata is not in force: for instance, a value has a newer version."""
+    pipe_problems: tuple[str, ...] = ()
+    """The reasons of unhealthy pipes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +295,13 @@ def _parts(facts: Facts) -> Iterator[Reason]:
             f"{_count(facts.declared_topic_problems, 'declared topic')} not as the settings file "
             "says.",
             "The broker's log says why. `penstock config plan` shows what is missing.",
+        )
+    for problem in facts.pipe_problems:
+        yield Reason(
+            "pipes",
+            Level.DEGRADED,
+            f"A pipe does not copy: {problem}.",
+            "`penstock pipe status` shows the remedy.",
         )
 
 

@@ -5,12 +5,12 @@ its own. It gets checked parameters and returns a model; it does not know HTTP. 
 anything: a table with a `GET` that does is a defect, and asserts.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from penstock.admin.model import Answer, Input, Page
-from penstock.admin.ports import Caller, SessionBook
+from penstock.admin.ports import Caller, PipeDesk, SessionBook
 from penstock.client.cluster import Cluster
 
 API_PREFIX: Final = "/api/v1"
@@ -63,6 +63,8 @@ class Operation:
     body_model: type[Input] | None = None
     on_broker: Callable[[SessionBook, Caller, Asked], Answer | None] | None = None
     """Instead of `call`, on the event loop, for an operation that Kafka's protocol has not."""
+    on_pipes: Callable[[PipeDesk, Caller, Asked], Awaitable[Answer | None]] | None = None
+    """Instead of `call`, on the event loop, for an operation on pipes."""
     location: Callable[[Asked], str] | None = None
     """The path of the created resource, for `Location`."""
 

@@ -1,8 +1,8 @@
 """The ports of the HTTP interface to its broker; `node` implements them.
 
-There are four ports: the state of the broker itself, the identity of HTTP callers, the sessions of
-Kafka clients, and a client of the broker. Everything else is requested over the wire, as by any
-client, with the identity of the caller: the interface has no rights of its own.
+There are five ports: the state of the broker itself, the identity of HTTP callers, the sessions of
+Kafka clients, its pipes, and a client of the broker. Everything else is requested over the wire, as
+by any client, with the identity of the caller: the interface has no rights of its own.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from penstock.admin.health import Facts
+from penstock.admin.pipe_models import NewPipe, PipeDetail, PipeEntry
 from penstock.client.cluster import Cluster
 from penstock.core.metrics import Registry
 from penstock.security.acls.values import Operation
@@ -152,6 +153,46 @@ class SessionBook(Protocol):
         session: int | None = None,
     ) -> tuple[int, bool]:
         """End the sessions of a principal, or one; return how many, and whether some are left."""
+        ...
+
+
+class PipeDesk(Protocol):
+    """The pipes of the broker; its methods belong to the event loop and raise `PenstockError`."""
+
+    def allows(self, caller: Caller, operation: Operation) -> bool:
+        """Whether access rules allow the operation on the cluster to the caller."""
+        ...
+
+    def pipes(self) -> Sequence[PipeEntry]:
+        """Return all pipes."""
+        ...
+
+    def pipe(self, name: str) -> PipeDetail:
+        """Return one pipe with its partitions."""
+        ...
+
+    def create(self, wanted: NewPipe) -> PipeEntry:
+        """Run a pipe until the broker stops."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """End a pipe that is not in the settings file."""
+        ...
+
+    def pause(self, name: str) -> None:
+        """Pause a pipe."""
+        ...
+
+    def resume(self, name: str) -> None:
+        """Resume a pipe."""
+        ...
+
+    async def promote(self, name: str, topics: Sequence[str]) -> list[str]:
+        """Let clients write these mirrors, or all; return their names."""
+        ...
+
+    async def restore(self, name: str, topics: Sequence[str]) -> list[str]:
+        """Let the pipe write these topics again, or all promoted ones; return their names."""
         ...
 
 

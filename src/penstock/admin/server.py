@@ -1,4 +1,4 @@
-"""`AdminServer`: the application on a socket, in the broker's own event loop.
+"""`HttpServer`: an application on a socket, in the broker's loop; `AdminServer`: the broker's own.
 
 uvicorn implements HTTP. Its process, its signals and its periodic timer are not used, because the
 broker has its own and an idle broker should sleep. This module adds bounds: the number of
@@ -32,7 +32,7 @@ from penstock.admin.app import (
 from penstock.admin.browser_safety import allowed_names
 from penstock.admin.desk import Desk
 from penstock.admin.places import Places
-from penstock.admin.ports import BrokerView, CallerCheck, ClusterDoor, SessionBook
+from penstock.admin.ports import BrokerView, CallerCheck, ClusterDoor, PipeDesk, SessionBook
 from penstock.admin.problems import CONTENT_TYPE, Problem
 from penstock.admin.strict_buffer import HEAD_BYTES_MAX, StrictBuffer
 from penstock.core.settings.admin_settings import AdminSettings
@@ -84,16 +84,21 @@ class HttpConnection(H11Protocol):
         self.app_state = {IDENTIFIED: self._identified, LOST: self._lost}
         self._buffer = self.conn._receive_buffer = StrictBuffer()
         self._is_receiving = True
+        places_max, per_address_max = self.connection_limits()
         ended = self._places.take(
             self,
             self.client[0] if self.client else "",
-            places_max=CONNECTIONS_MAX,
-            per_address_max=CONNECTIONS_PER_ADDRESS_MAX,
+            places_max=places_max,
+            per_address_max=per_address_max,
         )
         if ended is not None:
             ended.transport.abort()
         if ended is not self:
             self._end_after(RECEIVE_SECONDS_MAX)
+
+    def connection_limits(self) -> tuple[int, int]:
+        """Return the limit of all connections, and that of one address."""
+        return CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX
 
     def secured(self, certificate: bytes | None) -> None:
         """The TLS handshake is complete; `certificate` is the caller's in DER, if it sent one."""
@@ -197,20 +202,12 @@ Wrap = Callable[[HttpConnection], asyncio.BaseProtocol]
 """Puts a layer, such as TLS, between a socket and its connection. The layer calls `secured`."""
 
 
-class AdminServer:
-    """Serves one broker's application on a socket that is bound already."""
+class HttpServer:
+    """Serves one application on a socket that is bound already."""
 
-    def __init__(
-        self,
-        view: BrokerView,
-        door: ClusterDoor,
-        check: CallerCheck,
-        settings: AdminSettings,
-        sessions: SessionBook | None = None,
-    ) -> None:
-        self._desk = Desk(door, sessions)
-        names = allowed_names(settings.allowed_hosts, settings.host)
-        self._config = _config(make_app(view, self._desk, check, allowed_names=names))
+    def __init__(self, app: ASGIApp, connection: type[HttpConnection] = HttpConnection) -> None:
+        self._connection = connection
+        self._config = _config(app)
         self._state = ServerState()
         self._places: Places[HttpConnection] = Places()
         self._servers: list[asyncio.Server] = []
@@ -221,7 +218,7 @@ class AdminServer:
         app_state: dict[str, Any] = {}
 
         def accept() -> asyncio.BaseProtocol:
-            connection = HttpConnection(self._config, self._state, app_state, loop)
+            connection = self._connection(self._config, self._state, app_state, loop)
             connection.begin_with(self._places)
             return connection if wrap is None else wrap(connection)
 
@@ -232,7 +229,7 @@ class AdminServer:
         """Close idle connections immediately, and the others after their answers."""
         for server in self._servers:
             server.close()
-        self._desk.stop()
+        self._refuse_work()
         for connection in tuple(self._state.connections):
             connection.shutdown()
         await self._tasks_end(STOP_SECONDS_MAX)
@@ -245,6 +242,29 @@ class AdminServer:
     async def _tasks_end(self, seconds_max: float) -> None:
         if self._state.tasks:
             await asyncio.wait(tuple(self._state.tasks), timeout=seconds_max)
+
+    def _refuse_work(self) -> None:
+        """Begin no more work, because the server stops."""
+
+
+class AdminServer(HttpServer):
+    """Serves the application of one broker."""
+
+    def __init__(
+        self,
+        view: BrokerView,
+        door: ClusterDoor,
+        check: CallerCheck,
+        settings: AdminSettings,
+        sessions: SessionBook | None = None,
+        pipes: PipeDesk | None = None,
+    ) -> None:
+        self._desk = Desk(door, sessions, pipes)
+        names = allowed_names(settings.allowed_hosts, settings.host)
+        super().__init__(make_app(view, self._desk, check, allowed_names=names))
+
+    def _refuse_work(self) -> None:
+        self._desk.stop()
 
 
 def _config(app: ASGIApp) -> Config:

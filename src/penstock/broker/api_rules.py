@@ -66,6 +66,8 @@ _RECORDS: Final[Mapping[int, frozenset[Need]]] = {
     ApiKey.FETCH: _needs(_topic(_READ), _cluster(_CLUSTER_ACTION)),
     ApiKey.LIST_OFFSETS: _needs(_topic(_DESCRIBE)),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _needs(_topic(_DESCRIBE), _cluster(_CLUSTER_ACTION)),
+    ApiKey.SHARE_FETCH: _needs(_group(_READ), _topic(_READ)),
+    ApiKey.SHARE_ACKNOWLEDGE: _needs(_group(_READ), _topic(_READ)),
     ApiKey.DELETE_RECORDS: _needs(_topic(_DELETE)),
     ApiKey.DESCRIBE_PRODUCERS: _needs(_topic(_READ)),
 }
@@ -93,6 +95,11 @@ _GROUPS: Final[Mapping[int, frozenset[Need]]] = {
     ApiKey.DESCRIBE_GROUPS: _needs(_group(_DESCRIBE)),
     ApiKey.CONSUMER_GROUP_DESCRIBE: _needs(_group(_DESCRIBE), _topic(_DESCRIBE)),
     ApiKey.STREAMS_GROUP_DESCRIBE: _needs(_group(_DESCRIBE), _topic(_DESCRIBE)),
+    ApiKey.SHARE_GROUP_HEARTBEAT: _needs(_group(_READ), _topic(_DESCRIBE)),
+    ApiKey.SHARE_GROUP_DESCRIBE: _needs(_group(_DESCRIBE), _topic(_DESCRIBE)),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _needs(_group(_DESCRIBE), _topic(_DESCRIBE)),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: _needs(_group(_READ), _topic(_READ)),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: _needs(_group(_DELETE), _topic(_READ)),
     ApiKey.LIST_GROUPS: _needs(_cluster(_DESCRIBE), _group(_DESCRIBE)),
     ApiKey.DELETE_GROUPS: _needs(_group(_DELETE)),
 }
@@ -112,6 +119,14 @@ _TRANSACTIONS: Final[Mapping[int, frozenset[Need]]] = {
     ApiKey.WRITE_TXN_MARKERS: _needs(_cluster(_ALTER, _CLUSTER_ACTION)),
     ApiKey.DESCRIBE_TRANSACTIONS: _needs(_transaction(_DESCRIBE), _topic(_DESCRIBE)),
     ApiKey.LIST_TRANSACTIONS: _needs(_transaction(_DESCRIBE)),
+}
+
+_SHARE_STATE: Final[Mapping[int, frozenset[Need]]] = {
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: _needs(_cluster(_CLUSTER_ACTION)),
+    ApiKey.READ_SHARE_GROUP_STATE: _needs(_cluster(_CLUSTER_ACTION)),
+    ApiKey.WRITE_SHARE_GROUP_STATE: _needs(_cluster(_CLUSTER_ACTION)),
+    ApiKey.DELETE_SHARE_GROUP_STATE: _needs(_cluster(_CLUSTER_ACTION)),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _needs(_cluster(_CLUSTER_ACTION)),
 }
 
 _CLUSTER: Final[Mapping[int, frozenset[Need]]] = {
@@ -143,6 +158,14 @@ _CLUSTER: Final[Mapping[int, frozenset[Need]]] = {
 }
 
 API_RULES: Final[Mapping[int, frozenset[Need]]] = MappingProxyType(
-    {**_BEFORE_OTHERS, **_RECORDS, **_TOPICS, **_GROUPS, **_TRANSACTIONS, **_CLUSTER}
+    {
+        **_BEFORE_OTHERS,
+        **_RECORDS,
+        **_TOPICS,
+        **_GROUPS,
+        **_TRANSACTIONS,
+        **_SHARE_STATE,
+        **_CLUSTER,
+    }
 )
 """By API key."""

@@ -6,7 +6,7 @@ can pass fakes. Nothing in this module decides anything.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from penstock.broker.access import Access, DecisionLog
 from penstock.broker.fetch_sessions import FetchSessionCache
@@ -44,6 +44,9 @@ from penstock.core.settings.tree import Settings
 from penstock.replication.manager import ReplicaManager
 from penstock.security.acls.values import CLUSTER_NAME, Operation, ResourceType
 from penstock.security.audit import CHANGES, NAMED_MAX
+
+if TYPE_CHECKING:
+    from penstock.broker.share_state.share_ports import Shares
 
 Changed = TypeVar("Changed")
 
@@ -101,6 +104,8 @@ class BrokerServices:
     """Records changes of rules and users, with an authorizer or without; None only in tests."""
     elections: Elections | None = None
     """None for a broker that is alone: its replicas are the only ones, and lead."""
+    shares: "Shares | None" = None
+    """None only in tests without share groups."""
     records_all_changes: bool = False
     """Whether `audit` records other changes too, without an authorizer: clients have identities."""
 

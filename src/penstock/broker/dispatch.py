@@ -57,7 +57,7 @@ LONG_APIS: Final = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LIST_OFFSETS)
 """Requests that wait for other members or for a disk, and release their wide permit first. A fetch
 does so when it begins to wait."""
 
-PARKED_APIS: Final = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+PARKED_APIS: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 """Requests that wait by their client's wish: the broker keeps only the fields it needs."""
 
 

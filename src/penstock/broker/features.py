@@ -1,9 +1,10 @@
 """The features of the cluster as clients see them: their supported levels and the levels in use.
 
-Clients use transaction version 2 and the consumer protocol of KIP-848 only if these are listed;
-their levels never change. `metadata.version` is not here: it says which records Kafka's controllers
-write, and there are none. A cluster of several brokers also has the features of its metadata
-(`cluster.features`), whose levels are raised when every broker supports them.
+Clients use transaction version 2, the consumer protocol of KIP-848 and share groups (KIP-932) only
+if these are listed; their levels never change. `metadata.version` is not here: it says which
+records Kafka's controllers write, and there are none. A cluster of several brokers also has the
+features of its metadata (`cluster.features`), whose levels are raised when every broker supports
+them.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 
 from penstock.broker.context import BrokerServices
 
-LEVELS: Final[dict[str, int]] = {"group.version": 1, "transaction.version": 2}
+LEVELS: Final[dict[str, int]] = {"group.version": 1, "share.version": 1, "transaction.version": 2}
 """Highest level by feature; it is the level in force."""
 LOWEST_LEVEL: Final = 0
 """The lowest supported level in ApiVersions."""

@@ -115,11 +115,14 @@ class AdminPort:
         self._security = security
         self._timeout_seconds = timeout_seconds
 
-    def ask(self, method: str, path: str) -> bytes:
-        """Return the body of a success; raise the error of every other answer."""
-        answer = self._send(method, path, None)
+    def ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """Return the body of a success; raise the error of every other answer.
+
+        `body` is the JSON document of the request.
+        """
+        answer = self._send(method, path, None, body)
         if answer.status == 401 and (header := self._authorization(answer.challenge)):
-            answer = self._send(method, path, header)
+            answer = self._send(method, path, header, body)
             if answer.status == 401:
                 self._refused_credential(path)
         if answer.status == 401:
@@ -134,14 +137,18 @@ class AdminPort:
             )
         return answer.body
 
-    def _send(self, method: str, path: str, authorization: str | None) -> "_Answer":
+    def _send(
+        self, method: str, path: str, authorization: str | None, body: bytes | None
+    ) -> "_Answer":
         import ssl
         from http.client import HTTPException, RemoteDisconnected
         from urllib.error import HTTPError
         from urllib.request import Request  # 40 ms to import
 
         asked = f"{self.url}{path}"
-        request = Request(asked, method=method)  # noqa: S310 (its scheme is checked)
+        request = Request(asked, body, method=method)  # noqa: S310 (its scheme is checked)
+        if body is not None:
+            request.add_unredirected_header("Content-Type", "application/json")
         if authorization is not None:
             request.add_unredirected_header("Authorization", authorization)
         try:

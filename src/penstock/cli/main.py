@@ -45,15 +45,46 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "Check a settings file, explain a setting.",
     ),
     "consume": ("penstock.cli.consume", "consume", "Write a topic's records to standard output."),
+    "consumers": (
+        "penstock.cli.consumers.run_consumers",
+        "consumers",
+        "Run handlers of records.",
+    ),
+    "dlq": (
+        "penstock.cli.consumers.dlq_commands",
+        "dlq",
+        "Look at dead letters of consumers, replay them.",
+    ),
     "doctor": ("penstock.cli.doctor.command", "doctor", "Find problems, with remedies."),
+    "edge": ("penstock.cli.edge.command", "edge", "Look at a tree of brokers."),
     "group": (
         "penstock.cli.group.command",
         "group",
         "Look at consumer groups, their lag and offsets.",
     ),
     "log": ("penstock.cli.log.command", "log", "Look into log files on disk."),
+    "materialize": (
+        "penstock.cli.materialize.command",
+        "materialize",
+        "Keep topics as tables of a SQLite file, with REST.",
+    ),
+    "mirror": (
+        "penstock.cli.pipe.mirror",
+        "mirror",
+        "Copy topics and groups from a Kafka cluster.",
+    ),
+    "pipe": (
+        "penstock.cli.pipe.command",
+        "pipe",
+        "Show pipes, pause, resume, promote and restore them.",
+    ),
     "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
     "quota": ("penstock.cli.quota", "quota", "Set, list and delete quotas."),
+    "registry": (
+        "penstock.cli.registry.command",
+        "registry",
+        "Run a registry of sites, administer its nodes.",
+    ),
     "serve": ("penstock.cli.serve", "serve", "Run a broker."),
     "session": (
         "penstock.cli.session_commands",

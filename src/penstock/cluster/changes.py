@@ -27,6 +27,7 @@ from penstock.cluster.image import (
     FeaturesImage,
     GroupImage,
     MetadataImage,
+    Mirror,
     NodeImage,
     PartitionImage,
     QuotaImage,
@@ -61,6 +62,7 @@ class TopicPublished:
     partition_count: int
     revision: int
     is_adopted: bool = False
+    mirror: Mirror | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +389,13 @@ class _Draft:
             self._unpublished[change.id] = MappingProxyType(rest)
         settings = topic.settings if topic else NO_SETTINGS
         self._topics[change.name] = TopicImage(
-            change.name, change.id, known + added, settings, change.revision, change.is_adopted
+            change.name,
+            change.id,
+            known + added,
+            settings,
+            change.revision,
+            change.is_adopted,
+            change.mirror,
         )
         self._names[change.id] = change.name
         self._partition_count += len(added)

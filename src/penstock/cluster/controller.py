@@ -333,7 +333,7 @@ def _absent(keys: Keys, topic: TopicImage) -> tuple[Compare, ...]:
 
 
 def _publication(keys: Keys, topic: TopicImage) -> Iterator[Operation]:
-    value = values.TopicValue(topic.id, len(topic.partitions), topic.is_adopted)
+    value = values.TopicValue(topic.id, len(topic.partitions), topic.is_adopted, topic.mirror)
     yield Put(keys.topic(topic.name), values.write_topic(value))
     if topic.settings:
         yield Put(keys.topic_settings(topic.name), values.write_settings(topic.settings))

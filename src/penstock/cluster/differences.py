@@ -99,7 +99,12 @@ def _topic_difference(before: TopicImage | None, after: TopicImage) -> Iterable[
         yield PartitionsChanged(after.id, states)
     if before.revision != after.revision:
         yield TopicPublished(
-            after.name, after.id, len(after.partitions), after.revision, after.is_adopted
+            after.name,
+            after.id,
+            len(after.partitions),
+            after.revision,
+            after.is_adopted,
+            after.mirror,
         )
     if before.settings != after.settings:
         yield TopicSettingsChanged(after.name, after.settings)

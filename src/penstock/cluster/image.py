@@ -84,6 +84,15 @@ class PartitionImage(NamedTuple):
         return tuple(map(Replica, self.isr, epochs))
 
 
+class Mirror(NamedTuple):
+    """The mark of a topic that a pipe writes: it has the parent's records, and is read-only."""
+
+    pipe: str
+    """The name of the pipe."""
+    is_restoring: bool = False
+    """Whether clients wrote it before, and its records were not compared with the parent's yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicImage:
     """One topic: its id, its partitions in order of their number, its settings."""
@@ -97,6 +106,8 @@ class TopicImage:
     """Revision of the store at which the topic was last published."""
     is_adopted: bool = False
     """Whether its logs existed before it: their earlier broker may have compacted them."""
+    mirror: Mirror | None = None
+    """Set for a topic that a pipe writes instead of clients."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,5 +178,5 @@ def settings_writes(
 
 
 def _publication(keys: Keys, topic: TopicImage) -> Put:
-    value = values.TopicValue(topic.id, len(topic.partitions), topic.is_adopted)
+    value = values.TopicValue(topic.id, len(topic.partitions), topic.is_adopted, topic.mirror)
     return Put(keys.topic(topic.name), values.write_topic(value))

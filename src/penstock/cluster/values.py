@@ -22,6 +22,7 @@ from penstock.cluster.image import (
     ControllerImage,
     CreationImage,
     Endpoint,
+    Mirror,
     NodeImage,
     ScramImage,
 )
@@ -55,6 +56,7 @@ class TopicValue(NamedTuple):
     id: UUID
     partition_count: int
     is_adopted: bool = False
+    mirror: Mirror | None = None
 
 
 class SetByFile(NamedTuple):
@@ -102,16 +104,23 @@ def write_topic(topic: TopicValue) -> bytes:
     fields: dict[str, object] = {"id": str(topic.id), "partitions": topic.partition_count}
     if topic.is_adopted:
         fields["adopted"] = True
+    if topic.mirror is not None:
+        fields["mirror"] = topic.mirror._asdict()
     return _encode(fields)
 
 
 def read_topic(value: bytes) -> TopicValue:
     """Return a topic's id and number of partitions, and whether its logs existed before it."""
     fields = _decode(value)
+    mark = fields.get("mirror")
+    mirror = None
+    if isinstance(mark, dict):
+        mirror = Mirror(_text(mark, "pipe"), mark.get("is_restoring") is True)
     return TopicValue(
         topic_id_of(_text(fields, "id")),
         _integer(fields, "partitions"),
         fields.get("adopted") is True,
+        mirror,
     )
 
 

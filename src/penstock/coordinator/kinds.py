@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.core.types import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 
-CoordinatorKind: TypeAlias = Literal["group", "transaction"]
-"""The coordinator of a group id, or of a transactional id."""
+CoordinatorKind: TypeAlias = Literal["group", "transaction", "share"]
+"""The coordinator of a group id, of a transactional id, or of a share-partition's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class KindRow:
 
     kind: CoordinatorKind
     key_type: int
-    """Its number in FindCoordinator. Kafka's third, for share groups, has no coordinator here."""
+    """Its number in FindCoordinator."""
     topic: str
     """The internal topic in which its shards keep their state."""
 
@@ -28,6 +28,7 @@ class KindRow:
 ROWS: Final = (
     KindRow("group", 0, OFFSETS_TOPIC),
     KindRow("transaction", 1, TRANSACTIONS_TOPIC),
+    KindRow("share", 2, SHARE_STATE_TOPIC),
 )
 TOPICS: Final[Mapping[CoordinatorKind, str]] = {row.kind: row.topic for row in ROWS}
 KINDS_BY_TOPIC: Final[Mapping[str, CoordinatorKind]] = {row.topic: row.kind for row in ROWS}

@@ -80,7 +80,7 @@ class Journal(Protocol):
 
 
 class ConsumerTimes(NamedTuple):
-    """The times of one group of KIP-848."""
+    """The times of one group of KIP-848, or of one share group."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -94,7 +94,11 @@ class GroupTimes(Protocol):
     """
 
     def of(self, group_id: str) -> ConsumerTimes:
-        """The times of this group now, whether it exists or not."""
+        """The times of this consumer group now, whether it exists or not."""
+        ...
+
+    def of_share(self, group_id: str) -> ConsumerTimes:
+        """The times of this share group now, whether it exists or not."""
         ...
 
 

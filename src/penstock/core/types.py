@@ -26,5 +26,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 """The topic with the state of group coordinators."""
 TRANSACTIONS_TOPIC = "__transaction_state"
 """The topic with the state of transaction coordinators."""
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state"})
+SHARE_STATE_TOPIC = "__share_group_state"
+"""The topic with the state of share coordinators."""
+INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC})
 """Kafka's own topics: clients show them separately from the user's."""

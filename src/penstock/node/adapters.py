@@ -44,6 +44,22 @@ class LoopTimer:
             self._handle.cancel()
 
 
+class LateStops:
+    """Ends of parts that are created while the broker runs; they stop first."""
+
+    def __init__(self) -> None:
+        self._stops: list[Callable[[], Coroutine[object, object, None]]] = []
+
+    def add(self, stop: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Await `stop` at the end of the broker, within its deadline."""
+        self._stops.append(stop)
+
+    async def run(self) -> None:
+        """Stop the parts, the latest first."""
+        while self._stops:
+            await self._stops.pop()()
+
+
 class RecordDeletions:
     """`broker.ports.RecordDeletion` on the storage service."""
 

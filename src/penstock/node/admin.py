@@ -140,6 +140,7 @@ class AdminPort:
         from penstock.node.admin_sessions import NodeSessions
         from penstock.node.admin_view import NodeView
         from penstock.node.inside_door import InsideDoor
+        from penstock.node.pipes.admin_pipes import NodePipes
         from penstock.node.security.admin_callers import AdminCallers
 
         view = NodeView(
@@ -164,7 +165,8 @@ class AdminPort:
             check_turns,
         )
         sessions = NodeSessions(lambda: self._served, self._clock)
-        return AdminServer(view, door, check, self._settings.admin, sessions)
+        pipes = NodePipes(lambda: self._served)
+        return AdminServer(view, door, check, self._settings.admin, sessions, pipes)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

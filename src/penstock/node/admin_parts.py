@@ -7,6 +7,7 @@ from penstock.client.transport.addresses import Address
 from penstock.cluster.service import MetadataService
 from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.node.metrics.limits_view import LimitsView
+from penstock.node.pipes.pipe_door import PipeDoor
 from penstock.node.security.node_security import NodeSecurity
 from penstock.node.settings.declared_topics import DeclaredTopics
 from penstock.node.settings.live_settings import LiveSettings
@@ -30,3 +31,4 @@ class Served:
     declared: DeclaredTopics
     reload: SettingsReload | None
     security: NodeSecurity
+    pipes: PipeDoor

@@ -108,6 +108,7 @@ class NodeView:
             settings_refusal=None if served.reload is None else served.reload.refusal,
             security_problems=served.security.problems,
             metadata_problems=served.metadata.problems,
+            pipe_problems=served.pipes.problems,
         )
 
 

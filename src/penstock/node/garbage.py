@@ -8,13 +8,19 @@ no cycles behind. Therefore:
 - objects that the start created are not visited;
 - objects that survive two collections, or one that took long, are not visited again;
 - a full collection, for cycles that became garbage late, runs only while the process is idle.
+
+The threads of the interpreter are prepared here too (`prepare_threads`).
 """
 
 import asyncio
 import gc
 import logging
+import sys
 import time
 from typing import Final
+
+from penstock.core.limits import INTERPRETER_SWITCH_SECONDS
+from penstock.records import scan
 
 logger = logging.getLogger(__name__)
 
@@ -91,3 +97,13 @@ def collect_all() -> int:
     found = gc.collect()
     gc.freeze()
     return found
+
+
+def prepare_threads() -> None:
+    """Shorten the interpreter's switch interval, for the event loop beside decoding threads."""
+    sys.setswitchinterval(INTERPRETER_SWITCH_SECONDS)
+    if not scan.COMPILED:
+        logger.warning(
+            "running without compiled modules: produce is slower. Install a C compiler and "
+            "reinstall Penstock, or set PENSTOCK_COMPILE=1 if it was switched off."
+        )

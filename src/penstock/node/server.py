@@ -13,7 +13,7 @@ import logging
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.core.errors import PenstockError
 from penstock.core.limit_use import LimitUse
@@ -24,6 +24,13 @@ from penstock.node.settings.settings_reload import SettingsSource
 from penstock.node.stand_ins import StandIns
 from penstock.node.wiring import Parts, start_parts
 from penstock.storage.disk.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from penstock.client.push import PublishedRecord, PushSubscription
+    from penstock.node.push.inside_clients import InsideClients
+    from penstock.node.push.push_node import NodePush
+    from penstock.protocol.push.data import Headers
+    from penstock.protocol.push.payloads import Start, Vector
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +73,8 @@ class BrokerServer:
         self._source = source
         self._stack = AsyncExitStack()
         self._parts: Parts | None = None
+        self._push: NodePush | None = None
+        self._inside: InsideClients | None = None
 
     @property
     def host(self) -> str:
@@ -137,6 +146,66 @@ class BrokerServer:
         """Return every metric now, with its description for an exporter."""
         return self._running.metrics.collect()
 
+    # --- Publish and subscribe in this process ---
+
+    @property
+    def push_port(self) -> int | None:
+        """The port for push clients; None when push is not served over TCP."""
+        return None if self._push is None else self._push.port
+
+    async def publish(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: "Headers" = (),
+        partition: int | None = None,
+    ) -> "PublishedRecord":
+        """Append a record, and return its place when it is on disk. It uses no socket."""
+        client = self._clients.publisher()
+        return await client.publish(topic, value, key=key, headers=headers, partition=partition)
+
+    async def subscribe(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        start: "Start | Vector | None" = None,
+        credit: int = 1_000,
+        auto_ack: bool = False,
+    ) -> "PushSubscription":
+        """Return the records of a topic as an async iterator. It uses no socket.
+
+        A subscription has a session of its own; `PushSubscription.close` ends it.
+        """
+        return await self._clients.subscribe(
+            topic, group=group, start=start, credit=credit, auto_ack=auto_ack
+        )
+
+    async def create_topic(self, name: str, *, partitions: int | None = None) -> None:
+        """Create a topic with the settings of `[topic_defaults]`; it may exist already."""
+        await self._clients.create_topic(name, partitions)
+
+    def _open_push(self) -> "NodePush":
+        """Return the push part, which the first caller loads."""
+        if self._push is None:
+            from penstock.node.push.push_node import NodePush
+
+            parts = self._running
+            self._push = NodePush(parts.services, parts.metrics)
+            parts.live.add_followers(self._push.follow)
+            parts.late.add(self._push.stop)
+        return self._push
+
+    @property
+    def _clients(self) -> "InsideClients":
+        if self._inside is None:
+            from penstock.node.push.inside_clients import InsideClients
+
+            self._inside = InsideClients(self._open_push(), self._running.services)
+        return self._inside
+
     async def run(self) -> None:
         """Start, serve until cancelled, stop."""
         async with self:
@@ -149,6 +218,8 @@ class BrokerServer:
                 self._parts = await start_parts(
                     self._settings, stack, self._stand_ins, self._source
                 )
+                if self._running.services.settings.edge.has_push:
+                    await self._open_push().listen(self._parts.listener, self._parts.security)
                 self._stack = stack.pop_all()
         return self
 

@@ -16,7 +16,6 @@ All waits of a stop share one deadline (`core.stopping`).
 import asyncio
 import logging
 import secrets
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -39,7 +38,6 @@ from penstock.cluster.link.leader_elections import LeaderElections
 from penstock.cluster.service import MetadataService
 from penstock.core.clock import Clock
 from penstock.core.errors import LogDirectoryOfflineError
-from penstock.core.limits import INTERPRETER_SWITCH_SECONDS
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
 from penstock.core.stopping import StopDeadline
@@ -48,6 +46,7 @@ from penstock.node.adapters import (
     DataDirectories,
     GroupTasks,
     HeavyBatches,
+    LateStops,
     LoopTimer,
     ProducerIdBlocks,
     RecordDeletions,
@@ -63,28 +62,31 @@ from penstock.node.disk import ProduceGate
 from penstock.node.duties import StorageDuties, disk_marks
 from penstock.node.entrances import endpoint_of, entrances_of, handshake_limits
 from penstock.node.foundation import Foundation, lay_foundation, topic_rules
+from penstock.node.garbage import prepare_threads
 from penstock.node.metrics.coordinator_metrics import register_coordinators
 from penstock.node.metrics.limits_view import LimitsView, show_limits
 from penstock.node.metrics.loop_lag import LoopLag
 from penstock.node.metrics.process_metrics import register_process
 from penstock.node.metrics.storage_metrics import register_storage
+from penstock.node.pipes.pipe_door import PipeDoor
 from penstock.node.producer_expiration import ProducerExpiration
+from penstock.node.registry.following import follow_registry, report_pipes
 from penstock.node.security.node_security import NodeSecurity, open_security
 from penstock.node.settings.declared_topics import DeclaredTopics
 from penstock.node.settings.live_settings import LiveSettings, follow_log_level
 from penstock.node.settings.settings_reload import ReloadOutcomes, SettingsReload, SettingsSource
+from penstock.node.shares.lazy_shares import NodeShares
 from penstock.node.stand_ins import StandIns
-from penstock.records import scan
 from penstock.replication.hosting import Hosting
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
 if TYPE_CHECKING:
+    from penstock.edge.registry.topology_client import TopologyClient
     from penstock.node.peers.replication_wiring import Replication
 
 logger = logging.getLogger(__name__)
-
 SESSION_ID_BITS = 31
 
 
@@ -104,6 +106,9 @@ class Parts:
     reload: SettingsReload | None
     """None for a broker whose settings have no source."""
     security: NodeSecurity
+    services: BrokerServices
+    listener: Listener
+    late: LateStops
 
 
 async def start_parts(
@@ -116,7 +121,6 @@ async def start_parts(
     ground = await lay_foundation(settings, stack, stand_ins)
     settings, metadata, tasks, clock = ground.settings, ground.metadata, ground.tasks, ground.clock
     storage, replicas = _start_storage(ground, stack, deadline := StopDeadline(clock))
-    disk = storage.disk_guard(ground.path)
     topics = Topics(metadata, hosting := Hosting(settings.node.id, metadata, storage, replicas))
     cluster = _open_cluster(ground, (storage, replicas, hosting), stack)
     brokers, producer_ids = Brokers(metadata, ground.given, topics), ProducerIdBlocks(metadata)
@@ -143,7 +147,7 @@ async def start_parts(
         tasks=GroupTasks(tasks),
         turns=TurnBudget(asyncio.get_running_loop().call_soon),
         api_ranges={int(key): handler.versions for key, handler in HANDLERS.items()},
-        accepts_produce=ProduceGate(disk),
+        accepts_produce=ProduceGate(disk := storage.disk_guard(ground.path)),
         quotas=quotas,
         access=security.access,
         acls=security.acls,
@@ -151,17 +155,17 @@ async def start_parts(
         audit=security.audit,
         records_all_changes=security.has_identities,
         elections=LeaderElections(metadata) if ground.is_clustered else None,
+        shares=(shares := NodeShares(ground, replicas, storage, coordinators)),
     )
     _register(ground, coordinators, replicas, stack)
     listener, endpoints = _bind(services, security, ground.metrics, stack, stand_ins)
-    await _join(ground, services, hosting, endpoints, cluster, stack, stand_ins)
+    registry = await _join(ground, services, hosting, endpoints, cluster, stack, stand_ins)
     _start_duties(ground, storage, topics, stack)
     _follow_settings(ground, brokers, coordinators.follow, listener.follow, groups.follow)
     declared, reload = await _follow_file(ground, topics, source, cluster, stack)
     await _accept(listener, coordinators, stack)
-    for stop in (replicas.stop_waiting, coordinators.stop, ground.admin.stop_serving):
+    for stop in (replicas.stop_waiting, coordinators.stop, shares.stop, ground.admin.stop_serving):
         stack.callback(stop)
-    _stop_first(stack, deadline, cluster)
     parts = Parts(
         metadata=metadata,
         metrics=ground.metrics,
@@ -173,8 +177,11 @@ async def start_parts(
         declared=declared,
         reload=reload,
         security=security,
+        services=services,
+        listener=listener,
+        late=_stop_first(stack, deadline, cluster),
     )
-    return _with_admin(parts, storage, replicas, coordinators, listener)
+    return _with_admin(ground, parts, (hosting, storage, replicas, coordinators), registry)
 
 
 def _open_cluster(
@@ -195,11 +202,13 @@ def _open_cluster(
 
 def _stop_first(
     stack: AsyncExitStack, deadline: StopDeadline, cluster: "Replication | None"
-) -> None:
-    """Begin a stop with its deadline, then let other brokers lead while this one still answers."""
+) -> LateStops:
+    """Begin a stop with its deadline, then let others lead; the returned stops follow."""
+    stack.push_async_callback((late := LateStops()).run)
     if cluster is not None:
         stack.push_async_callback(cluster.drain)
     stack.callback(deadline.begin)
+    return late
 
 
 def _coordinators(
@@ -222,8 +231,8 @@ async def _join(
     cluster: "Replication | None",
     stack: AsyncExitStack,
     stand_ins: StandIns,
-) -> None:
-    """Register this broker, and serve its partitions."""
+) -> "TopologyClient | None":
+    """Register this broker, serve its partitions, and follow the registry of sites."""
     node, metadata, tasks = ground.settings.node, ground.metadata, ground.tasks
     if cluster is not None:
         wrap = stand_ins.wrap_connection
@@ -236,6 +245,7 @@ async def _join(
         await hosting.host_all()
     else:
         await cluster.start(tasks, stack, ground.lost_logs)
+    return await follow_registry(ground, endpoints, stack)
 
 
 async def _secure(ground: Foundation, stack: AsyncExitStack) -> NodeSecurity:
@@ -270,13 +280,15 @@ def _follow_settings(
 
 
 def _with_admin(
+    ground: Foundation,
     parts: Parts,
-    storage: StorageService,
-    replicas: ReplicaManager,
-    coordinators: NodeCoordinators,
-    listener: Listener,
+    local: tuple[Hosting, StorageService, ReplicaManager, NodeCoordinators],
+    registry: "TopologyClient | None",
 ) -> Parts:
-    """Serve the admin port now, because the broker answers its clients; return the parts."""
+    """Run pipes and serve the admin port now, because the broker answers; return the parts."""
+    pipes = PipeDoor(ground, local, topic_rules, parts.late.add)
+    report_pipes(registry, pipes)
+    _, storage, replicas, coordinators = local
     parts.admin.serve(
         Served(
             live=parts.live,
@@ -284,12 +296,13 @@ def _with_admin(
             storage=storage,
             replicas=replicas,
             coordinators=coordinators,
-            listener=listener,
+            listener=parts.listener,
             limits=parts.limits,
             advertised=Address(parts.endpoints[0].host, parts.endpoints[0].port),
             declared=parts.declared,
             reload=parts.reload,
             security=parts.security,
+            pipes=pipes,
         )
     )
     return parts
@@ -406,21 +419,11 @@ def _register(
     stack.callback(lag.stop)
 
 
-def _prepare_threads() -> None:
-    """Shorten the interpreter's switch interval, for the event loop beside decoding threads."""
-    sys.setswitchinterval(INTERPRETER_SWITCH_SECONDS)
-    if not scan.COMPILED:
-        logger.warning(
-            "running without compiled modules: produce is slower. Install a C compiler and "
-            "reinstall Penstock, or set PENSTOCK_COMPILE=1 if it was switched off."
-        )
-
-
 def _start_storage(
     ground: Foundation, stack: AsyncExitStack, deadline: StopDeadline
 ) -> tuple[StorageService, ReplicaManager]:
     """Create the log engine and the replicas over it, and connect their callbacks."""
-    _prepare_threads()
+    prepare_threads()
     logs = ground.logs
     loop = asyncio.get_running_loop()
     timer = LoopTimer(loop)

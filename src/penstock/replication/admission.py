@@ -11,6 +11,7 @@ from penstock.core.errors import (
     NotEnoughReplicasError,
     NotLeaderError,
     OffsetOutOfRangeError,
+    PolicyViolationError,
     UnknownLeaderEpochError,
 )
 from penstock.replication.hosted_partition import HostedPartition
@@ -35,6 +36,15 @@ def require_enough(state: PartitionState) -> None:
             f"{state.name} has the in-sync replicas {list(state.in_sync.state.isr)}, and "
             f"min.insync.replicas needs {state.in_sync.min_isr}"
         )
+
+
+def require_marker_place(partition: HostedPartition) -> None:
+    """Raise an error if no marker can be appended: another broker leads, or a pipe writes here."""
+    partition.state.require_leader(NO_EPOCH)
+    require_enough(partition.state)
+    if partition.is_mirror:
+        # The producer ids of a mirror are the parent's: the transaction of another producer ends.
+        raise PolicyViolationError(f"{partition.name} is a mirror: its parent ends transactions")
 
 
 def require_replica(

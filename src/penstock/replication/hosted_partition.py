@@ -25,6 +25,8 @@ class HostedPartition:
         "appended_records",
         "fetched_bytes",
         "is_internal",
+        "is_mirror",
+        "is_reserved",
         "log",
         "name",
         "rules",
@@ -41,6 +43,10 @@ class HostedPartition:
         self.name: TopicPartition = log.topic_partition
         self.is_internal: bool = self.name.topic in INTERNAL_TOPICS
         """Whether a coordinator writes here; clients do not."""
+        self.is_mirror: bool = False
+        """Whether a pipe writes here; neither clients nor coordinators do."""
+        self.is_reserved: bool = self.is_internal
+        """Whether clients do not write here, for one of both reasons."""
         self.topic_id = topic_id
         self.log = log
         self.rules = rules
@@ -60,7 +66,13 @@ class HostedPartition:
         successor.appended_bytes = self.appended_bytes
         successor.appended_records = self.appended_records
         successor.fetched_bytes = self.fetched_bytes
+        successor.mark_mirror(is_mirror=self.is_mirror)
         return successor
+
+    def mark_mirror(self, *, is_mirror: bool) -> None:
+        """Let only a pipe write here, or clients again."""
+        self.is_mirror = is_mirror
+        self.is_reserved = is_mirror or self.is_internal
 
     @property
     def last_stable_offset(self) -> int:

@@ -118,7 +118,9 @@ class Hosting:
         if self.begin_role is not None:
             self.begin_role(log, topic, index, rules)
         else:
-            self._replicas.host(log, topic.id, topic.partitions[index].leader_epoch, rules)
+            epoch = topic.partitions[index].leader_epoch
+            hosted = self._replicas.host(log, topic.id, epoch, rules)
+            hosted.mark_mirror(is_mirror=topic.mirror is not None)
 
     def _open(self, name: TopicPartition, topic_id: UUID, settings: LogSettings) -> PartitionLog:
         manager = self._storage.manager

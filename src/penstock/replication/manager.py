@@ -31,7 +31,7 @@ from penstock.replication.admission import (
     Fetcher,
     divergence,
     follower_divergence,
-    require_enough,
+    require_marker_place,
     require_replica,
 )
 from penstock.replication.hosted_partition import HostedPartition
@@ -184,12 +184,13 @@ class ReplicaManager(PartitionTable):
         state.require_leader(NO_EPOCH)
         info = partition.log.append(batch, leader_epoch=state.leader_epoch, guard=guard)
         if not info.is_duplicate:
-            self._appended(partition, info, len(batch.buffer))
+            self.note_append(partition, info, len(batch.buffer))
         elif partition.log.durable_offset != state.high_watermark:
             self._advance(partition)
         return info
 
-    def _appended(self, partition: HostedPartition, info: AppendInfo, size: int) -> None:
+    def note_append(self, partition: HostedPartition, info: AppendInfo, size: int) -> None:
+        """Count a batch that is in the log, and let its sync begin."""
         partition.unseen.append((info.last_offset, size))
         partition.appended_records += info.last_offset - info.base_offset + 1
         partition.appended_bytes += size
@@ -251,8 +252,7 @@ class ReplicaManager(PartitionTable):
         wait = CommitWait(lambda: answer.set(wait.errors.get(partition.name)))
         state = partition.state
         try:
-            state.require_leader(NO_EPOCH)
-            require_enough(state)
+            require_marker_place(partition)
             info = append_marker(
                 partition.log,
                 Marker(end.commits, end.coordinator_epoch),
@@ -264,7 +264,7 @@ class ReplicaManager(PartitionTable):
             )
             if on_appended is not None:
                 on_appended()
-            self._appended(partition, info, MARKER_BYTES)
+            self.note_append(partition, info, MARKER_BYTES)
             if info.last_offset >= state.high_watermark:
                 self.wait_committed(wait, [(partition, info.last_offset)], timeout_ms)
             else:

@@ -59,8 +59,10 @@ def test_a_group_has_settings_whether_it_exists_or_not(asker: Asker, name: str) 
 
 
 def test_only_settings_that_have_an_effect_are_shown(penstock: Asker) -> None:
-    # Kafka shows those of share groups and of streams groups too.
-    assert set(configs_in(ask(penstock, GROUP, "g"))) == {SESSION, HEARTBEAT, ASSIGNMENT}
+    # Kafka shows those of streams groups too.
+    names = set(configs_in(ask(penstock, GROUP, "g")))
+    assert {name.partition(".")[0] for name in names} == {"consumer", "share"}
+    assert len(names) == 12
 
 
 def test_only_the_keys_that_were_asked_for(asker: Asker) -> None:
@@ -90,6 +92,26 @@ def test_settings_are_set_and_deleted(asker: Asker) -> None:
     edits = ((SESSION, DELETE, None), (ASSIGNMENT, SET, "0"), ("nope", DELETE, None))
     assert increment(asker, GROUP, name, *edits).error_code == ErrorCode.NONE
     until_overridden(asker, name, {HEARTBEAT: "6000", ASSIGNMENT: "0"})
+
+
+SHARE_VALUES = {
+    "share.session.timeout.ms": "50000",
+    "share.heartbeat.interval.ms": "6000",
+    "share.assignment.interval.ms": "0",
+    "share.record.lock.duration.ms": "15000",
+    "share.delivery.count.limit": "10",
+    "share.partition.max.record.locks": "4000",
+    "share.isolation.level": "read_committed",
+    "share.renew.acknowledge.enable": "false",
+    "share.auto.offset.reset": "by_duration:P1DT2H3M4.5S",
+}
+
+
+def test_settings_of_share_groups_are_set(asker: Asker) -> None:
+    name = fresh_name("group")
+    edits: list[Edit] = [(setting, SET, value) for setting, value in SHARE_VALUES.items()]
+    assert increment(asker, GROUP, name, *edits).error_code == ErrorCode.NONE
+    until_overridden(asker, name, SHARE_VALUES)
 
 
 def test_replacing_takes_back_what_is_not_named(asker: Asker) -> None:
@@ -213,7 +235,40 @@ REFUSED: list[tuple[tuple[Edit, ...], ErrorCode, str]] = [
         ErrorCode.INVALID_REQUEST,
         "Error due to duplicate config keys",
     ),
+    (
+        (("share.record.lock.duration.ms", SET, "60001"),),
+        ErrorCode.INVALID_CONFIG,
+        "share.record.lock.duration.ms must be less than or equal to group.share.max.record.lock",
+    ),
+    (
+        (("share.partition.max.record.locks", SET, "99"),),
+        ErrorCode.INVALID_CONFIG,
+        "Invalid value 99 for configuration share.partition.max.record.locks: Value must be at",
+    ),
+    (
+        (("share.isolation.level", SET, "serial"),),
+        ErrorCode.INVALID_CONFIG,
+        "Invalid value serial for configuration share.isolation.level: String must be one of: ",
+    ),
+    *(
+        (
+            (("share.auto.offset.reset", SET, text),),
+            ErrorCode.INVALID_CONFIG,
+            f"Invalid value {text} for configuration share.auto.offset.reset: ",
+        )
+        for text in ("soon", "by_duration:", "by_duration:PT", "by_duration:-PT1H", "Earliest")
+    ),
+    (
+        (("share.renew.acknowledge.enable", SET, "yes"),),
+        ErrorCode.INVALID_CONFIG,
+        "Invalid value yes for configuration share.renew.acknowledge.enable: Expected value to",
+    ),
     # Of two that are wrong, the one that Kafka names.
+    (
+        ((HEARTBEAT, SET, "15001"), ("share.session.timeout.ms", SET, "1")),
+        ErrorCode.INVALID_CONFIG,
+        f"{HEARTBEAT} must",
+    ),
     (((SESSION, SET, "1"), (HEARTBEAT, SET, "1")), ErrorCode.INVALID_CONFIG, f"{HEARTBEAT} must"),
     (((HEARTBEAT, SET, "y"), (SESSION, SET, "x")), ErrorCode.INVALID_CONFIG, "Invalid value x"),
 ]

@@ -212,7 +212,6 @@ def test_an_operation_that_does_not_exist(penstock: Asker) -> None:
         (BROKER, "1", "log.segment.bytes", ErrorCode.INVALID_REQUEST),
         (CLIENT_METRICS, "m", "interval.ms", ErrorCode.INVALID_REQUEST),
         # Kafka has groups that these are for.
-        (GROUP, "g", "share.session.timeout.ms", ErrorCode.INVALID_CONFIG),
         (GROUP, "g", "streams.session.timeout.ms", ErrorCode.INVALID_CONFIG),
     ],
 )

@@ -69,9 +69,17 @@ GROUP_KEYS = frozenset(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         ApiKey.STREAMS_GROUP_DESCRIBE,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     }
 )
-"""Who asks these must have done something before: see `test_group_versions`. Of streams groups
+"""Requests that need others before them: see `test_group_versions`, and `test_share_groups` for the
+ones of share groups. Of streams groups
 there is none that could be described: see `test_streams_group_describe`."""
 TRANSACTION_KEYS = frozenset(
     {
@@ -84,6 +92,16 @@ TRANSACTION_KEYS = frozenset(
     }
 )
 """The same: see `test_transaction_versions`."""
+SHARE_STATE_KEYS = frozenset(
+    {
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+    }
+)
+"""The same: see `test_share_state`."""
 SECURITY_KEYS = frozenset(
     {
         ApiKey.DESCRIBE_ACLS,
@@ -100,7 +118,7 @@ need a listener that expects them: see `test_logins`."""
 VERSIONS = [
     (ApiKey(key), version)
     for key, handler in sorted(HANDLERS.items())
-    if key not in GROUP_KEYS | TRANSACTION_KEYS | SECURITY_KEYS
+    if key not in GROUP_KEYS | TRANSACTION_KEYS | SHARE_STATE_KEYS | SECURITY_KEYS
     for version in range(handler.versions.lowest, handler.versions.highest + 1)
 ]
 

@@ -18,6 +18,7 @@ def test_levels_are_shown_and_raised(capfd: pytest.CaptureFixture[str]) -> None:
             "feature              level  all support  brokers",
             "group.version        1      0-1          1: 0-1, 2: 0-1, 3: 0-1",
             "penstock.cluster     1      1            1: 1, 2: 1, 3: 1",
+            "share.version        1      0-1          1: 0-1, 2: 0-1, 3: 0-1",
             "transaction.version  2      0-2          1: 0-2, 2: 0-2, 3: 0-2",
         ]
         brokers.features = NEWER

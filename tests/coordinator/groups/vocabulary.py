@@ -16,6 +16,7 @@ from penstock.coordinator.groups.embedded_protocol import decode_assignment, ver
 from penstock.coordinator.groups.refused import RefusedError
 from penstock.coordinator.groups.settings import GroupSettings
 from penstock.coordinator.groups.shard import GroupShard
+from penstock.coordinator.groups.share.share_group import ShareGroup
 from penstock.coordinator.ports import GroupTimes
 from penstock.protocol.codec import Message, encode_buffers
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -56,6 +57,7 @@ from penstock.protocol.messages.txn_offset_commit import (
 )
 from penstock.protocol.stored.codec import decode_group_record
 from tests.coordinator.conversation import Arguments, Spoken
+from tests.coordinator.groups.share import share_words
 from tests.coordinator.rig import ShardRig
 
 
@@ -89,6 +91,7 @@ class GroupVocabulary:
             "delete": self._delete,
             "consumer-heartbeat": self._consumer_heartbeat,
             "consumer-describe": self._consumer_describe,
+            **share_words.COMMANDS,
         }
 
     # --- The kind of shard ---
@@ -107,7 +110,7 @@ class GroupVocabulary:
         self.settings = dataclasses.replace(self.settings, **changes)  # type: ignore[arg-type]
 
     def finish(self, rig: ShardRig[GroupShard], arguments: Arguments) -> None:
-        raise AssertionError("a group shard has no effects")
+        share_words.finish(rig, arguments)
 
     def render_bytes(self, value: bytes) -> str | None:
         partitions = _partitions_in(value)
@@ -329,7 +332,10 @@ def snapshot(shard: GroupShard) -> object:
         group_id: cast("ConsumerGroup", group).snapshot()
         for group_id, group in state.consumer.items()
     }
-    return state.offsets.snapshot(), dict(state.stored_classic), consumer
+    share = {
+        group_id: cast("ShareGroup", group).snapshot() for group_id, group in state.share.items()
+    }
+    return state.offsets.snapshot(), dict(state.stored_classic), consumer, share
 
 
 def _partitions_in(value: bytes) -> list[str] | None:

@@ -153,11 +153,17 @@ def test_clients_see_the_levels() -> None:
         }
         assert supported == {
             "group.version": (0, 1),
+            "share.version": (0, 1),
             "transaction.version": (0, 2),
             CLUSTER_FEATURE: (1, 1),
         }
         used = {one.name: one.max_version_level for one in answer.finalized_features}
-        assert used == {"group.version": 1, "transaction.version": 2, CLUSTER_FEATURE: 1}
+        assert used == {
+            "group.version": 1,
+            "share.version": 1,
+            "transaction.version": 2,
+            CLUSTER_FEATURE: 1,
+        }
         before = answer.finalized_features_epoch
         assert before > 0
         # Version 3 has no place for a lowest level of 0 (KIP-584).

@@ -15,6 +15,7 @@ from penstock.cluster.service import MetadataService
 from penstock.coordinator.hashing import key_partition
 from penstock.core.settings.config import BrokerConfig
 from penstock.core.settings.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.settings.share_coordinator_settings import SharesSettings
 from penstock.core.settings.tree import Settings
 from penstock.node.admin_parts import Served
 from penstock.node.server import BrokerServer
@@ -37,6 +38,7 @@ def settings(broker_id: int) -> Settings:
         update={
             "groups": GroupsSettings(offsets_partitions=3),
             "transactions": TransactionsSettings(state_partitions=3),
+            "shares": SharesSettings(state_partitions=3),
             "admin": config.admin.model_copy(update={"enabled": False}),
         }
     )

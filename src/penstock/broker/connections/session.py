@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 CLIENT_ID_CHARACTERS_MAX: Final = 249
 """As of a topic's name."""
 
-WAITING_APIS: Final = (ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+WAITING_APIS: Final = (ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 """Requests whose answer waits by their client's wish, for up to half an hour: for records, or for
 the other members of a group. They hold no bytes of the budget, and a connection has one at most."""
 

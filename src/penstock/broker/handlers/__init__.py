@@ -78,6 +78,18 @@ HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
         ApiKey.UNREGISTER_BROKER: Handler("unregister_broker", 0, 0),
         ApiKey.SASL_HANDSHAKE: Handler("sasl_handshake", 0, 1),
         ApiKey.SASL_AUTHENTICATE: Handler("sasl_authenticate", 0, 2),
+        ApiKey.SHARE_GROUP_HEARTBEAT: Handler("share_group_heartbeat", 1, 1),
+        ApiKey.SHARE_GROUP_DESCRIBE: Handler("share_group_describe", 1, 1),
+        ApiKey.SHARE_FETCH: Handler("share_fetch", 1, 2),
+        ApiKey.SHARE_ACKNOWLEDGE: Handler("share_acknowledge", 1, 2),
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE: Handler("initialize_share_group_state", 0, 0),
+        ApiKey.READ_SHARE_GROUP_STATE: Handler("read_share_group_state", 0, 0),
+        ApiKey.WRITE_SHARE_GROUP_STATE: Handler("write_share_group_state", 0, 1),
+        ApiKey.DELETE_SHARE_GROUP_STATE: Handler("delete_share_group_state", 0, 0),
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Handler("read_share_group_state_summary", 0, 1),
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Handler("describe_share_group_offsets", 0, 1),
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS: Handler("alter_share_group_offsets", 0, 0),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: Handler("delete_share_group_offsets", 0, 0),
         ApiKey.STREAMS_GROUP_DESCRIBE: Handler("streams_group_describe", 0, 0),
     }
 )

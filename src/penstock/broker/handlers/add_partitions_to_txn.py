@@ -211,6 +211,8 @@ def _partition_codes(
     image = context.services.metadata.image
     is_client = context.api_version < BATCH_VERSION
     for topic in transaction.topics:
+        known = image.topic(topic.name)
+        is_mirror = known is not None and known.mirror is not None
         is_denied = is_client and (
             topic.name in INTERNAL_TOPICS
             or not context.allows(Operation.WRITE, ResourceType.TOPIC, topic.name)
@@ -221,7 +223,7 @@ def _partition_codes(
             elif image.partition(topic.name, partition) is None:
                 yield ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                yield ErrorCode.NONE
+                yield ErrorCode.POLICY_VIOLATION if is_mirror else ErrorCode.NONE
 
 
 def _result(

@@ -1,11 +1,11 @@
-"""FindCoordinator: which broker coordinates a group or a transactional id.
+"""FindCoordinator: which broker coordinates a group, a transactional id or a share-partition.
 
 The internal topic is created at the first request. Kafka lets that client retry; here the topic is
 served when the answer is sent, so no retry is needed. A request whose keys are all denied does not
-create it.
+create it. Keys of share groups are `group:topicId:partition`; only brokers may look them up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,9 +25,8 @@ from penstock.security.acls.values import Operation, ResourceType
 BATCH_SINCE: Final = 4
 SHARE_SINCE: Final = 6
 """Starting at this version brokers may look up the coordinator of a share group's state."""
-SHARE_KEY_TYPE: Final = 2
 _NOBODY: Final = (-1, "", -1)
-_PROTECTION: Final[dict[CoordinatorKind, tuple[ResourceType, ErrorCode]]] = {
+_PROTECTION: Final[Mapping[CoordinatorKind, tuple[ResourceType, ErrorCode]]] = {
     "group": (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
     "transaction": (
         ResourceType.TRANSACTIONAL_ID,
@@ -47,9 +46,8 @@ async def handle(
     keys = request.coordinator_keys if is_batch else (request.key,)
     kind = KINDS_BY_KEY_TYPE.get(request.key_type)
     services = context.services
-    if kind is None:
-        find = partial(_coordinator, code=_unsupported(request.key_type, context))
-        found = await map_in_slices(find, keys, services.turns, services.clock)
+    if kind is None or kind == "share":
+        found = await _find_shares(keys, context, is_known=kind is not None)
     elif services.access is None:
         found = await _find_all(keys, kind, context)
     else:
@@ -66,12 +64,24 @@ async def handle(
     )
 
 
-def _unsupported(key_type: int, context: RequestContext) -> ErrorCode:
-    """The error for a type of keys that has no coordinator here."""
-    is_share = key_type == SHARE_KEY_TYPE and context.api_version >= SHARE_SINCE
-    if is_share and not context.allows_cluster(Operation.CLUSTER_ACTION):
-        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return ErrorCode.INVALID_REQUEST
+async def _find_shares(
+    keys: Sequence[str], context: RequestContext, *, is_known: bool
+) -> list[Coordinator]:
+    """Find the coordinators of share-partitions; an unknown type of keys is an error for each."""
+    services = context.services
+    code = ErrorCode.INVALID_REQUEST
+    if is_known and context.api_version >= SHARE_SINCE:
+        if context.allows_cluster(Operation.CLUSTER_ACTION):
+            # Imported here: only brokers look up share-partitions.
+            from penstock.coordinator.shares.share_keys import parsed_text
+
+            texts = await map_in_slices(parsed_text, keys, services.turns, services.clock)
+            if any(texts):
+                return await _find_all(keys, "share", context, texts)
+        else:
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    refuse = partial(_coordinator, code=code)
+    return await map_in_slices(refuse, keys, services.turns, services.clock)
 
 
 async def _find_allowed(
@@ -94,21 +104,35 @@ async def _find_allowed(
 
 
 async def _find_all(
-    keys: Sequence[str], kind: CoordinatorKind, context: RequestContext
+    keys: Sequence[str],
+    kind: CoordinatorKind,
+    context: RequestContext,
+    texts: Sequence[str | None] | None = None,
 ) -> list[Coordinator]:
+    """Find the coordinator of each key; with `texts`, of each text, None for an invalid key."""
     services = context.services
     # Once for all keys: a request may have a hundred thousand.
     error = await services.coordinators.ensure_topic(kind)
     if error is None:
         find = partial(_find, kind=kind, context=context)
     else:
-        find = partial(_coordinator, code=code_of(error))
-    return await map_in_slices(find, keys, services.turns, services.clock)
+        find = partial(_refuse, code=code_of(error))
+    pairs = tuple(zip(keys, keys if texts is None else texts, strict=True))
+    return await map_in_slices(find, pairs, services.turns, services.clock)
 
 
-def _find(key: str, kind: CoordinatorKind, context: RequestContext) -> Coordinator:
+def _refuse(asked: tuple[str, str | None], code: ErrorCode) -> Coordinator:
+    return _coordinator(asked[0], code)
+
+
+def _find(
+    asked: tuple[str, str | None], kind: CoordinatorKind, context: RequestContext
+) -> Coordinator:
+    key, text = asked
+    if text is None:
+        return _coordinator(key, ErrorCode.INVALID_REQUEST)
     image = context.services.metadata.image
-    index = context.services.coordinators.partition_of(kind, key)
+    index = context.services.coordinators.partition_of(kind, text)
     partition = image.partition(TOPICS[kind], index)
     broker = None if partition is None else image.brokers.get(partition.leader)
     at = None if broker is None else broker.endpoint(context.peer.listener)

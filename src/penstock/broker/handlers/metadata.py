@@ -26,6 +26,7 @@ from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC
 from penstock.coordinator.kinds import KINDS_BY_TOPIC
 from penstock.core.errors import PenstockError, ThrottledError, TopicExistsError
+from penstock.core.settings.pipe_declarations import is_mirrored
 from penstock.core.types import INTERNAL_TOPICS
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.metadata import (
@@ -140,6 +141,10 @@ async def _create_missing(
         and asked.name not in denied
         and image.topic(asked.name) is None
     }
+    pipes = services.settings.pipes
+    if pipes:
+        # A pipe creates these with the id of the parent's topic.
+        missing = {name: None for name in missing if not is_mirrored(name, pipes)}
     failed: dict[str, PenstockError] = {}
     for name, kind in KINDS_BY_TOPIC.items():
         if name in missing:

@@ -182,7 +182,7 @@ def handle_single(request: Request, services: BrokerServices, peer: Peer) -> "_S
     if single is None or single.acks not in ACKS_ALLOWED:
         return None
     partition = services.replicas.find(single.topic, single.partition)
-    if partition is None or partition.is_internal or services.accepts_produce() is not None:
+    if partition is None or partition.is_reserved or services.accepts_produce() is not None:
         return None
     access, topic = services.access, partition.name.topic
     if access is not None and not access.allows(

@@ -35,6 +35,7 @@ from penstock.core.errors import (
     InvalidTopicNameError,
     NotLeaderError,
     PenstockError,
+    PolicyViolationError,
     TooManyWaitersError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -386,7 +387,12 @@ def writable_topic(
 
 
 def require_not_internal(partition: HostedPartition, topic: str) -> None:
-    """Reject client writes to the internal topics of coordinators."""
+    """Reject client writes to the internal topics of coordinators, and to mirrors."""
+    if partition.is_mirror:
+        raise PolicyViolationError(
+            f"{topic} is a mirror of another cluster and read-only. Write to its parent, or end "
+            "the pipe with `penstock pipe promote`."
+        )
     if partition.is_internal:
         # Kafka lets the client id `__admin_client` write here, and any client can have it.
         raise InvalidTopicNameError(

@@ -120,7 +120,8 @@ def _transactional(
             continue
         header = read_header(records)
         producers.add((header.producer_id, header.producer_epoch))
-        if partition is not None:
+        if partition is not None and not partition.is_mirror:
+            # Batches for a mirror are refused: its partition must not join the transaction.
             sequences[partition] = header.base_sequence
     return producers, sequences
 

@@ -14,6 +14,7 @@ from penstock.cli.output import print_json, print_table
 from penstock.core.settings.config import Loaded, SettingInfo
 from penstock.core.settings.contradictions import ADDRESS_KEYS
 from penstock.core.settings.listener_declarations import NamedListener
+from penstock.core.settings.setting_names import short_variable
 from penstock.core.settings.topic_declarations import TopicDeclaration
 
 _SOURCES: Final[Mapping[str, str]] = {
@@ -39,6 +40,7 @@ def explained(info: SettingInfo, loaded: Loaded) -> dict[str, object]:
         "unit": info.unit or None,
         "live": info.is_live,
         "environment": info.environment_name,
+        "short_environment": short_variable(info.key) or None,
         "kafka": info.kafka_name or None,
         "description": info.description,
     }
@@ -87,6 +89,8 @@ def print_one(document: Mapping[str, object]) -> None:
     live = "yes, the file is watched" if document["live"] else "no, it needs a restart"
     click.echo(f"  changes live: {live}")
     click.echo(f"  environment:  {document['environment']}")
+    if document["short_environment"]:
+        click.echo(f"  short name:   {document['short_environment']}, if REGISTRY_URL is set too")
     if document["kafka"]:
         click.echo(f"  Kafka's name: {document['kafka']}")
     if "broker" in document:

@@ -1,8 +1,8 @@
 """`penstock group`: list and describe groups, show their lag, configure, reset and delete them.
 
-It works on classic groups and on groups of the consumer protocol, in any Kafka cluster. It joins no
-group. Resetting or deleting needs a group without members: otherwise the coordinator rejects it.
-Settings can change while the group has members.
+It works on classic groups, groups of the consumer protocol and share groups, in any Kafka cluster.
+It joins no group. Resetting or deleting needs a group without members: otherwise the coordinator
+rejects it. Settings can change while the group has members.
 """
 
 import sys
@@ -15,6 +15,7 @@ import click
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_groups
 from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.group.offset_deletion import delete_offsets
 from penstock.cli.group.reset import reset_offsets
 from penstock.cli.group.text import (
     group_document,
@@ -34,9 +35,8 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import json_line, note, print_json, print_table
 from penstock.cli.text.settings_text import changed_line, parse_edits
-from penstock.client.cluster import Cluster
-from penstock.client.groups.group_lag import LagRow, lag_rows, partitions_of
-from penstock.client.groups.groups import GroupDescription, Groups, ListedGroup, end_offsets
+from penstock.client.groups.groups import GroupDescription, Groups, ListedGroup
+from penstock.client.groups.lag_facts import lag_of
 
 _STATES: Final = (
     "Empty",
@@ -48,24 +48,26 @@ _STATES: Final = (
     "Dead",
 )
 _TYPES: Final = ("classic", "consumer", "share", "streams")
-_TYPES_THAT_COMMIT: Final = frozenset({"", "classic", "consumer"})
-"""Types whose members have partitions and commit offsets; an old broker reports no type."""
+_TYPES_WITH_LAG: Final = frozenset({"", "classic", "consumer", "share"})
+"""Types whose members have partitions; an old broker reports no type."""
 
 
 @click.group(
-    short_help="Look at consumer groups, their lag and their offsets.",
+    short_help="Look at groups, their lag and their offsets.",
     epilog=examples(
         "penstock group list",
+        "penstock group list --type share",
         "penstock group describe billing",
         "penstock group lag",
         "penstock group reset-offsets billing --all-topics --to-earliest --execute",
     ),
 )
 def group() -> None:
-    """Look at consumer groups, their lag and their offsets."""
+    """Look at groups, their lag and their offsets: consumer groups and share groups (queues)."""
 
 
 group.add_command(reset_offsets)
+group.add_command(delete_offsets)
 
 
 @group.command(
@@ -144,7 +146,7 @@ def describe(
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         groups = Groups(cluster)
         found = _chosen(groups, names)
-        rows = _lag_of(cluster, groups, found) if with_offsets else {}
+        rows = lag_of(cluster, groups, found) if with_offsets else {}
         settings = (
             cluster.group_configs([one.group_id for one in found])
             if with_members and with_offsets
@@ -191,12 +193,14 @@ def lag(
 ) -> None:
     """Show the lag of GROUPS, or of all groups: committed offset, end of the log, difference.
 
-    Lag is unknown (-) where nothing was committed or the topic is gone. The last line is the sum.
+    A share group has a start offset instead of a committed one; its lag counts the records whose
+    delivery is not complete. Lag is unknown (-) where nothing was committed, before the first fetch
+    of a share group, or when the topic is gone. The last line is the sum.
     """
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         groups = Groups(cluster)
         for _ in _rounds(watch_seconds, count):
-            rows_by_group = _lag_of(cluster, groups, _chosen(groups, names))
+            rows_by_group = lag_of(cluster, groups, _chosen(groups, names))
             if not as_json:
                 print_lag(rows_by_group)
             elif watch_seconds is None:
@@ -211,6 +215,7 @@ def lag(
     epilog=examples(
         "penstock group configure billing consumer.session.timeout.ms=50000",
         "penstock group configure billing --delete consumer.session.timeout.ms",
+        "penstock group configure work share.auto.offset.reset=earliest",
     ),
 )
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
@@ -228,8 +233,9 @@ def configure(
 ) -> None:
     """Change settings of GROUP: all that are given, or none of them.
 
-    Members of the consumer protocol follow from their next heartbeat on. The group need not exist
-    yet, and keeps its settings when it is deleted. `penstock group describe` shows what is set.
+    Members of consumer groups and share groups follow from their next heartbeat on. The group need
+    not exist yet, and keeps its settings when it is deleted. `penstock group describe` shows what
+    is set.
     """
     values = parse_edits(settings, deleted)
     with open_cluster(bootstrap, timeout_seconds) as cluster:
@@ -241,7 +247,7 @@ def configure(
 
 
 @group.command(
-    short_help="Delete groups and what they committed.",
+    short_help="Delete groups and their offsets.",
     epilog=examples("penstock group delete billing", "penstock group delete --yes billing audit"),
 )
 @click.argument(
@@ -254,7 +260,7 @@ def configure(
 def delete(
     names: tuple[str, ...], yes: bool, bootstrap: str, timeout_seconds: float, as_json: bool
 ) -> None:
-    """Delete GROUPS and the offsets they committed.
+    """Delete GROUPS and their offsets: committed ones, or the deliveries of a share group.
 
     Asks first on a terminal; without one it refuses unless --yes is given. A group that has
     members is not deleted.
@@ -283,21 +289,9 @@ def _chosen(groups: Groups, names: Sequence[str]) -> list[GroupDescription]:
     found = (
         groups.find(one.group_id, one.group_type)
         for one in groups.list_all()
-        if one.group_type in _TYPES_THAT_COMMIT
+        if one.group_type in _TYPES_WITH_LAG
     )
     return [one for one in found if one is not None]  # some may have been deleted since the listing
-
-
-def _lag_of(
-    cluster: Cluster, groups: Groups, found: Sequence[GroupDescription]
-) -> dict[str, list[LagRow]]:
-    """Return the rows of each group; one request fetches the end offsets of all partitions."""
-    committed = {one.group_id: groups.committed(one.group_id) for one in found}
-    ends = end_offsets(
-        cluster,
-        {at for one in found for at in partitions_of(one.members, committed[one.group_id])},
-    )
-    return {one.group_id: lag_rows(one.members, committed[one.group_id], ends) for one in found}
 
 
 def _rounds(watch_seconds: float | None, count: int | None) -> Iterator[int]:

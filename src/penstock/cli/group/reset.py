@@ -1,4 +1,7 @@
-"""`penstock group reset-offsets`: change a group's committed offsets, after showing a plan.
+"""`penstock group reset-offsets`: change a group's offsets, after showing a plan.
+
+Consumer groups have committed offsets, share groups start offsets: a record behind the new start
+offset is delivered again, whatever became of it before.
 
 Nothing is changed without `--execute`. The group must have no members at the plan and at the
 commit; the coordinator checks the latter. One request commits all partitions. `groups.offset_reset`
@@ -24,7 +27,7 @@ from penstock.cli.options import (
 from penstock.cli.output import note, print_json, print_table
 from penstock.client.cluster import Cluster
 from penstock.client.groups import offset_reset
-from penstock.client.groups.groups import Groups
+from penstock.client.groups.groups import CONSUMER, SHARE, Groups
 from penstock.client.groups.offset_reset import Change, Scenario, plan
 from penstock.client.groups.reset_facts import check_empty, find_bounds
 from penstock.client.groups.reset_file import read_plan, write_plan
@@ -46,6 +49,7 @@ _SCENARIOS: Final = (
         "penstock group reset-offsets billing --topic orders:0,2 --shift-by -10 --execute",
         "penstock group reset-offsets billing --all-topics --to-current --export > plan.csv",
         "penstock group reset-offsets billing --from-file plan.csv --execute",
+        "penstock group reset-offsets work --type share --topic jobs --to-earliest --execute",
     ),
 )
 @click.argument("name", metavar="GROUP", shell_complete=complete_groups)
@@ -72,6 +76,14 @@ _SCENARIOS: Final = (
     type=click.Path(exists=True, dir_okay=False),
     help="To the offsets of a file that --export wrote, or Kafka's own tool.",
 )
+@click.option(
+    "--type",
+    "new_type",
+    type=click.Choice((CONSUMER, SHARE), case_sensitive=False),
+    default=CONSUMER,
+    show_default=True,
+    help="The type of a group that does not exist yet.",
+)
 @click.option("--execute", is_flag=True, help="Do it; otherwise the plan is only shown.")
 @click.option("--export", is_flag=True, help="Print the plan as CSV, as Kafka's own tool does.")
 @bootstrap_option
@@ -88,14 +100,16 @@ def reset_offsets(
     to_timestamp: str | None,
     shift_by: int | None,
     from_file: str | None,
+    new_type: str,
     execute: bool,
     export: bool,
     bootstrap: str,
     timeout_seconds: float,
     as_json: bool,
 ) -> None:
-    """Move the committed offsets of GROUP. The group must have no members.
+    """Move the committed offsets of GROUP, or the start offsets of a share group.
 
+    The group must have no members.
     Without --execute nothing is changed. Offsets outside of the log are moved to its nearest end.
     """
     scenarios = [
@@ -111,11 +125,11 @@ def reset_offsets(
     _check_scope(scenario, topics, all_topics=all_topics)
     with open_cluster(bootstrap, timeout_seconds) as cluster:
         groups = Groups(cluster)
-        check_empty(groups, name)
+        group_type = check_empty(groups, name, new_type)
         places = _places(cluster, scenario, topics)
-        changes = plan(scenario, find_bounds(cluster, groups, name, scenario, places))
+        changes = plan(scenario, find_bounds(cluster, groups, name, scenario, places, group_type))
         if execute and changes:
-            groups.commit(name, {change.at: change.offset for change in changes})
+            groups.move(name, group_type, {change.at: change.offset for change in changes})
     _print(name, changes, executed=execute, export=export, as_json=as_json)
 
 

@@ -11,7 +11,7 @@ import click
 from penstock.cli.output import print_table
 from penstock.cli.text.settings_text import print_settings, setting_documents
 from penstock.client.groups.group_lag import LagRow, total_lag
-from penstock.client.groups.groups import EMPTY, GroupDescription, GroupMember, ListedGroup
+from penstock.client.groups.groups import EMPTY, SHARE, GroupDescription, GroupMember, ListedGroup
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages.describe_configs import DescribeConfigsResult
 
@@ -106,7 +106,8 @@ def print_group(document: Document) -> None:
             [*_offset_cells(row), row["member"], row["host"], row["client"]]
             for row in document["offsets"]
         ]
-        print_table([*_OFFSET_COLUMNS, "member", "host", "client"], rows)
+        columns = _SHARE_COLUMNS if document["type"] == SHARE else _OFFSET_COLUMNS
+        print_table([*columns, "member", "host", "client"], rows)
         click.echo(f"total lag {document['lag']}")
     print_settings(document.get("configs", ()))
 
@@ -131,6 +132,7 @@ def lag_line(rows_by_group: Mapping[str, Sequence[LagRow]]) -> str:
 
 
 _OFFSET_COLUMNS: Final = ("topic", "partition", "committed", "end offset", "lag")
+_SHARE_COLUMNS: Final = ("topic", "partition", "start offset", "end offset", "lag")
 
 
 def _offset_cells(row: Document) -> list[object]:
@@ -189,7 +191,7 @@ def _partition_documents(partitions: Sequence[TopicPartition] | None) -> list[Do
 
 
 def _row_document(row: LagRow) -> Document:
-    return {
+    document: Document = {
         "topic": row.at.topic,
         "partition": row.at.partition,
         "committed": row.committed,
@@ -199,3 +201,6 @@ def _row_document(row: LagRow) -> Document:
         "host": row.member.host if row.member else None,
         "client": row.member.client_id if row.member else None,
     }
+    if row.share is not None:
+        document["start_offset"] = row.share.start_offset
+    return document

@@ -1,6 +1,6 @@
-"""`Groups`: the groups of a cluster for administration, classic and consumer alike.
+"""`Groups`: the groups of a cluster for administration: classic, consumer and share groups.
 
-It finds the coordinator of a group, sends the request, and returns one kind of description for both
+It finds the coordinator of a group, sends the request, and returns one kind of description for all
 protocols. A description was true when the coordinator answered; several answers (members, committed
 offsets, ends of the log) are NOT one moment. It is not a member of any group.
 """
@@ -12,19 +12,25 @@ from typing import Final, NamedTuple
 from penstock.client import calls
 from penstock.client.cluster import Cluster
 from penstock.client.coordinators import Coordinator, CoordinatorKind, Coordinators
-from penstock.client.groups import group_calls
+from penstock.client.groups import group_calls, share_group_calls
 from penstock.client.groups.group_calls import Committed
-from penstock.client.transport.call import Call
+from penstock.client.groups.share_group_calls import ShareOffset
+from penstock.client.transport.call import Call, Result
 from penstock.core.errors import BrokerAnswerError, PenstockError
 from penstock.core.types import TopicPartition
 from penstock.protocol.codec import message_decoder
 from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.messages import consumer_group_describe, describe_groups
+from penstock.protocol.messages import (
+    consumer_group_describe,
+    describe_groups,
+    share_group_describe,
+)
 from penstock.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from penstock.protocol.wire import WIRE_ERRORS
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+SHARE: Final = "share"
 EMPTY: Final = "Empty"
 CONSUMER_PROTOCOL: Final = "consumer"
 """The protocol type of classic groups whose members consume topics; Connect has another."""
@@ -85,7 +91,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group of either protocol."""
+    """A group of any protocol."""
 
     group_id: str
     group_type: str
@@ -132,10 +138,17 @@ class Groups:
 
     def find(self, group_id: str, likely_type: str = CONSUMER) -> GroupDescription | None:
         """Describe a group with its members, or return None; the likely type is tried first."""
-        finders = [self._find_consumer_group, self._find_classic_group]
-        if likely_type == CLASSIC:
-            finders.reverse()
-        return finders[0](group_id) or finders[1](group_id)
+        finders = {
+            CONSUMER: self._find_consumer_group,
+            CLASSIC: self._find_classic_group,
+            SHARE: self._find_share_group,
+        }
+        likely = finders.pop(likely_type, None)
+        for find in ([likely] if likely else []) + list(finders.values()):
+            found = find(group_id)
+            if found is not None:
+                return found
+        return None
 
     def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
         """Return the committed offsets, sorted by partition; empty when the group is missing."""
@@ -148,13 +161,45 @@ class Groups:
         """Set the committed offsets. The group may be new, but must have no members."""
         self._change(group_id, group_calls.commit_offsets(group_id, offsets), repeatable=True)
 
+    def share_offsets(self, group_id: str) -> dict[TopicPartition, ShareOffset]:
+        """Return the positions of a share group; empty when the group is missing."""
+        found = self._coordinators.ask(
+            group_id, share_group_calls.share_offsets(group_id), repeatable=True
+        )
+        return dict(sorted(found.items()))
+
+    def positions(self, group_id: str, group_type: str) -> dict[TopicPartition, Committed]:
+        """Return the committed offsets of a group, or the start offsets of a share group."""
+        if group_type != SHARE:
+            return self.committed(group_id)
+        return {
+            at: Committed(found.start_offset)
+            for at, found in self.share_offsets(group_id).items()
+            if found.start_offset is not None
+        }
+
+    def move(self, group_id: str, group_type: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set the positions of a group. The group may be new, but must have no members."""
+        if group_type == SHARE:
+            call = share_group_calls.alter_share_offsets(group_id, offsets)
+            self._change(group_id, call, repeatable=True)
+        else:
+            self.commit(group_id, offsets)
+
+    def delete_share_offsets(self, group_id: str, topics: Iterable[str]) -> None:
+        """Delete what a share group has delivered of topics; it must have no members."""
+        call = share_group_calls.delete_share_offsets(group_id, topics)
+        refused = self._change(group_id, call, repeatable=False)
+        if refused is not None:
+            raise refused
+
     def delete(self, group_id: str) -> None:
-        """Delete a group without members, with all its committed offsets."""
+        """Delete a group without members, with all its offsets."""
         self._change(group_id, group_calls.delete(group_id), repeatable=False)
 
-    def _change(self, group_id: str, call: Call[None], *, repeatable: bool) -> None:
+    def _change(self, group_id: str, call: Call[Result], *, repeatable: bool) -> Result:
         try:
-            self._coordinators.ask(group_id, call, repeatable=repeatable)
+            return self._coordinators.ask(group_id, call, repeatable=repeatable)
         except BrokerAnswerError as error:
             if error.code in _NOT_EMPTY:
                 raise GroupNotEmptyError(
@@ -179,6 +224,19 @@ class Groups:
         if found is None:
             return None
         return _of_consumer_group(found, self._coordinators.find(group_id))
+
+    def _find_share_group(self, group_id: str) -> GroupDescription | None:
+        try:
+            found = self._coordinators.ask(
+                group_id, share_group_calls.describe_share_group(group_id), repeatable=True
+            )
+        except BrokerAnswerError as error:
+            if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            return None  # a broker without share groups
+        if found is None:
+            return None
+        return _of_share_group(found, self._coordinators.find(group_id))
 
     def _find_classic_group(self, group_id: str) -> GroupDescription | None:
         found = self._coordinators.ask(
@@ -245,6 +303,41 @@ def _named(assignment: consumer_group_describe.Assignment) -> tuple[TopicPartiti
             for topic in assignment.topic_partitions
             for partition in topic.partitions
         )
+    )
+
+
+def _of_share_group(
+    group: share_group_describe.DescribedGroup, coordinator: Coordinator
+) -> GroupDescription:
+    members = (
+        GroupMember(
+            member.member_id,
+            member.client_id,
+            member.client_host,
+            partitions=tuple(
+                sorted(
+                    TopicPartition(topic.topic_name, partition)
+                    for topic in member.assignment.topic_partitions
+                    for partition in topic.partitions
+                )
+            ),
+            epoch=member.member_epoch,
+            rack_id=member.rack_id,
+            subscribed=tuple(sorted(member.subscribed_topic_names)),
+            member_type=SHARE,
+        )
+        for member in group.members
+    )
+    return GroupDescription(
+        group.group_id,
+        SHARE,
+        group.group_state,
+        SHARE,
+        group.assignor_name,
+        coordinator,
+        tuple(sorted(members, key=lambda one: one.member_id)),
+        group.group_epoch,
+        group.assignment_epoch,
     )
 
 

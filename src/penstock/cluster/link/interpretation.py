@@ -125,7 +125,7 @@ def _topic_change(name: str, pair: KeyValue | None) -> Change:
         return TopicRemoved(name)
     topic = values.read_topic(pair.value)
     return TopicPublished(
-        name, topic.id, topic.partition_count, pair.mod_revision, topic.is_adopted
+        name, topic.id, topic.partition_count, pair.mod_revision, topic.is_adopted, topic.mirror
     )
 
 

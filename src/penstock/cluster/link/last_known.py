@@ -93,7 +93,9 @@ def published_again(topic: TopicImage) -> tuple[Change, ...]:
     states: dict[int, PartitionImage | None] = dict(enumerate(topic.partitions))
     return (
         PartitionsChanged(topic.id, states),
-        TopicPublished(topic.name, topic.id, len(states), topic.revision, topic.is_adopted),
+        TopicPublished(
+            topic.name, topic.id, len(states), topic.revision, topic.is_adopted, topic.mirror
+        ),
         TopicSettingsChanged(topic.name, topic.settings),
     )
 

@@ -1,9 +1,10 @@
 """Internal topics that were created with fewer brokers get more replicas. Pure.
 
-`__consumer_offsets` and `__transaction_state` have a replica on each broker, up to three. In a
-cluster that was smaller when they were created, the controller moves them to more brokers as soon
-as these run. With three replicas, two must have a record before it is acknowledged: this setting is
-written when all partitions have three, because the topic would not be available before.
+`__consumer_offsets`, `__transaction_state` and `__share_group_state` have a replica on each broker,
+up to three. In a cluster that was smaller when they were created, the controller moves them to more
+brokers as soon as these run. With three replicas, two must have a record before it is acknowledged:
+this setting is written when all partitions have three, because the topic would not be available
+before.
 
 A topic with its own `min.insync.replicas` is left alone: it has been grown, or an operator decides.
 """
@@ -20,12 +21,12 @@ from penstock.cluster.moves.reassignment import begun, is_moving, target_of
 from penstock.cluster.placement import placed
 from penstock.cluster.stores.port import Compare
 from penstock.cluster.topic_changes import settings_writes
-from penstock.core.types import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.core.types import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTIONS_TOPIC
 
 REPLICAS_MAX: Final = 3
 """Replicas of internal topics: Kafka's offsets.topic.replication.factor. With three, two must have
 a record before it is acknowledged: one may be lost."""
-GROWING: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
+GROWING: Final = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC, SHARE_STATE_TOPIC)
 
 
 def growth_decision(image: MetadataImage, replicas_max: int = REPLICAS_MAX) -> Decide | None:

@@ -40,6 +40,7 @@ class GroupAdministration:
         everybody: tuple[Group, ...] = (
             *self._state.classic.values(),
             *self._state.consumer.values(),
+            *self._state.share.values(),
         )
         listed = tuple(
             ListedGroup(

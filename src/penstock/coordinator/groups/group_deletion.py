@@ -6,6 +6,9 @@ the group with the last of them. That is not atomic: after a crash a part of the
 deleted, and when a member joins in between, the rest stays and the answer is NON_EMPTY_GROUP. One
 request is carried out after the other. It does NOT decide which group may be deleted: the group
 does.
+
+A share group is deleted after the delivery state of its partitions: the request waits for the share
+coordinator, and requests behind it too. A state that cannot be deleted keeps the group.
 """
 
 from collections import deque
@@ -15,6 +18,8 @@ from typing import Final
 from penstock.coordinator.groups.classic.groups import ClassicGroups
 from penstock.coordinator.groups.offsets.requests import offset_tombstone
 from penstock.coordinator.groups.reaction import Reaction
+from penstock.coordinator.groups.share.state_effects import StateResults
+from penstock.coordinator.groups.share.state_upkeep import StateUpkeep
 from penstock.coordinator.groups.state.group_state import GroupState
 from penstock.coordinator.portions import Portion
 from penstock.coordinator.shard import Ticket, TimerKey
@@ -32,7 +37,7 @@ DELETIONS: Final = ("group-deletions",)
 class _Deletion:
     """One request that is being carried out."""
 
-    __slots__ = ("codes", "has_begun", "left", "ticket")
+    __slots__ = ("awaited", "codes", "has_begun", "left", "stateless", "ticket")
 
     def __init__(self, ticket: Ticket, group_ids: tuple[str, ...]) -> None:
         self.ticket = ticket
@@ -40,14 +45,19 @@ class _Deletion:
         self.left = deque(dict.fromkeys(group_ids))
         self.has_begun = False
         """Whether some offsets of the first remaining group are deleted already."""
+        self.awaited: str | None = None
+        """The share group whose states are being deleted."""
+        self.stateless: str | None = None
+        """The share group whose states are deleted."""
 
 
 class GroupDeletion:
     """The deletions that administrators requested."""
 
-    def __init__(self, state: GroupState, classic: ClassicGroups) -> None:
+    def __init__(self, state: GroupState, classic: ClassicGroups, share: StateUpkeep) -> None:
         self._state = state
         self._classic = classic
+        self._share = share
         self._deletions: deque[_Deletion] = deque()
 
     def delete(self, request: DeleteGroupsRequest, ticket: Ticket, reaction: Reaction) -> None:
@@ -62,6 +72,18 @@ class GroupDeletion:
             return False
         self._go_on(reaction)
         return True
+
+    def states_deleted(self, group_id: str, results: StateResults, reaction: Reaction) -> None:
+        """The states of a share group are deleted, or could not be."""
+        deletion = self._deletions[0]
+        assert deletion.awaited == group_id, "one group is deleted at a time"
+        deletion.awaited = None
+        refusal = next((one for one in results.values() if one is not None), None)
+        if refusal is None:
+            deletion.stateless = group_id
+        else:
+            deletion.codes[deletion.left.popleft()] = refusal.error_code
+        reaction.set_timer(DELETIONS, 0)
 
     def _go_on(self, reaction: Reaction) -> None:
         deletion, portion = self._deletions[0], Portion()
@@ -87,6 +109,9 @@ class GroupDeletion:
         error = group.check_delete()
         if error is not ErrorCode.NONE:
             return error
+        if deletion.stateless != group_id and self._share.delete_of_group(group_id, reaction):
+            deletion.awaited = group_id
+            return None
         for topic, partition in self._state.offsets.keys_of_group(group_id):
             if not portion.take(group_id, topic):
                 deletion.has_begun = True
@@ -103,7 +128,7 @@ class GroupDeletion:
         """Answer a request that is done; continue with its other groups, or the next request."""
         if not self._deletions[0].left:
             self._answer(reaction)
-        if self._deletions:
+        if self._deletions and self._deletions[0].awaited is None:
             reaction.set_timer(DELETIONS, 0)
 
     def _refused(self, reaction: Reaction) -> None:

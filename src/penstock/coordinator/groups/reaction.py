@@ -106,6 +106,10 @@ class Reaction:
         self._timers.pop(key, None)
         self._timers[key] = CancelTimer(key)
 
+    def perform(self, effect: object) -> None:
+        """Carry out an effect when the records are committed; it ends in `effect_done`."""
+        self._effects.append(effect)
+
     def outcome(self) -> Outcome:
         """The `Outcome` for the runtime."""
         return Outcome(

@@ -56,6 +56,17 @@ class GroupSettings:
     consumer_regex_refresh_interval_ms: int = 10 * MINUTE_MS
     """group.consumer.regex.refresh.interval.ms."""
 
+    # --- Share groups (KIP-932) ---
+
+    share_session_timeout_ms: int = 45_000
+    """group.share.session.timeout.ms."""
+    share_heartbeat_interval_ms: int = 5_000
+    """group.share.heartbeat.interval.ms."""
+    share_assignment_interval_ms: int = 1_000
+    """group.share.assignment.interval.ms."""
+    share_group_members_max: int = 200
+    """group.share.max.size."""
+
 
 class SameTimes:
     """`ports.GroupTimes` where no group has settings of its own."""
@@ -66,7 +77,16 @@ class SameTimes:
             settings.consumer_heartbeat_interval_ms,
             settings.consumer_assignment_interval_ms,
         )
+        self._share_times = ConsumerTimes(
+            settings.share_session_timeout_ms,
+            settings.share_heartbeat_interval_ms,
+            settings.share_assignment_interval_ms,
+        )
 
     def of(self, group_id: str) -> ConsumerTimes:  # noqa: ARG002 - the port's signature
-        """The same times for all groups."""
+        """The same times for all consumer groups."""
         return self._times
+
+    def of_share(self, group_id: str) -> ConsumerTimes:  # noqa: ARG002 - the port's signature
+        """The same times for all share groups."""
+        return self._share_times

@@ -1,9 +1,9 @@
 """`GroupShard`: the state machine behind one partition of the offsets topic.
 
-It sends each request to the part that decides (`offsets`, `classic`, `consumer`,
+It sends each request to the part that decides (`offsets`, `classic`, `consumer`, `share`,
 `administration`), each timer to the part that set it, and each record to its table. A group has one
 protocol at a time: requests of the classic protocol go to `consumer` when the group is one of
-KIP-848. It does NOT decide anything else.
+KIP-848, and a share group takes no member of another protocol. It does NOT decide anything else.
 """
 
 from collections.abc import Callable, Collection
@@ -12,12 +12,14 @@ from typing import Final
 
 from penstock.coordinator.groups.administration import GroupAdministration
 from penstock.coordinator.groups.classic.groups import ClassicGroups
+from penstock.coordinator.groups.classic.rebalance import join_error
 from penstock.coordinator.groups.consumer.groups import ConsumerGroups
 from penstock.coordinator.groups.group_deletion import GroupDeletion
 from penstock.coordinator.groups.offsets.cleanup import OffsetCleanup
 from penstock.coordinator.groups.offsets.requests import Offsets
 from penstock.coordinator.groups.reaction import Reaction
 from penstock.coordinator.groups.settings import GroupSettings
+from penstock.coordinator.groups.share.groups import ShareGroups
 from penstock.coordinator.groups.state.group_state import GroupState
 from penstock.coordinator.groups.state.offset_store import OffsetStore
 from penstock.coordinator.metadata_view import TopicsView
@@ -32,6 +34,7 @@ from penstock.coordinator.shard import (
     TimerKey,
 )
 from penstock.protocol.codec import Message
+from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -71,7 +74,8 @@ class GroupShard:
         self._consumer = ConsumerGroups(self.state, self._classic)
         self._offsets = Offsets(self.state, self._classic)
         self._cleanup = OffsetCleanup(self.state, self._classic)
-        self._deletion = GroupDeletion(self.state, self._classic)
+        self._share = ShareGroups(self.state)
+        self._deletion = GroupDeletion(self.state, self._classic, self._share.upkeep)
         self._administration = GroupAdministration(self.state)
 
     # --- Events ---
@@ -90,7 +94,9 @@ class GroupShard:
             self._offsets.delete(request, ticket, reaction)
         elif isinstance(request, ConsumerGroupHeartbeatRequest):
             self._consumer.handle_heartbeat(request, asked, ticket, reaction)
-        elif not self._handle_classic(request, asked, ticket, reaction):
+        elif not self._handle_classic(request, asked, ticket, reaction) and not self._share.handle(
+            request, asked, ticket, reaction
+        ):
             self._handle_administration(request, asked, ticket, reaction)
         return reaction.outcome()
 
@@ -98,10 +104,7 @@ class GroupShard:
         self, request: Message, asked: Asked, ticket: Ticket, reaction: Reaction
     ) -> bool:
         if isinstance(request, JoinGroupRequest):
-            if request.group_id in self.state.consumer:
-                self._consumer.handle_classic_join(request, asked, ticket, reaction)
-            else:
-                self._classic.join(request, asked, ticket, reaction)
+            self._join(request, asked, ticket, reaction)
         elif isinstance(request, SyncGroupRequest):
             if request.group_id in self.state.consumer:
                 self._consumer.handle_classic_sync(request, ticket, reaction)
@@ -122,6 +125,16 @@ class GroupShard:
         else:
             return False
         return True
+
+    def _join(
+        self, request: JoinGroupRequest, asked: Asked, ticket: Ticket, reaction: Reaction
+    ) -> None:
+        if request.group_id in self.state.consumer:
+            self._consumer.handle_classic_join(request, asked, ticket, reaction)
+        elif request.group_id in self.state.share:
+            reaction.reply(ticket, join_error("", ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        else:
+            self._classic.join(request, asked, ticket, reaction)
 
     def _handle_administration(
         self, request: Message, asked: Asked, ticket: Ticket, reaction: Reaction
@@ -144,18 +157,16 @@ class GroupShard:
             or self._cleanup.timer_fired(key, reaction)
             or self._deletion.timer_fired(key, reaction)
             or self._consumer.timer_fired(key, reaction)
+            or self._share.timer_fired(key, reaction)
         )
         assert known, f"the timer {key} was never set"
         return reaction.outcome()
 
-    def effect_done(
-        self,
-        effect: object,
-        result: object,  # noqa: ARG002 - the port's signature
-        now_ms: int,  # noqa: ARG002
-    ) -> Outcome:
-        """Do nothing: groups have no effects."""
-        raise AssertionError(f"a group shard has no effects: {effect}")
+    def effect_done(self, effect: object, result: object, now_ms: int) -> Outcome:
+        """React to the end of an effect: only share groups have them."""
+        reaction = Reaction(now_ms)
+        self._share.effect_done(effect, result, reaction, self._deletion.states_deleted)
+        return reaction.outcome()
 
     def topics_changed(self, topics: TopicsView, gone: Collection[str], now_ms: int) -> Outcome:
         """React to created, grown and deleted topics."""
@@ -165,6 +176,7 @@ class GroupShard:
         self.state.topics = topics
         self._cleanup.topics_gone(gone, reaction)
         self._consumer.topics_changed(reaction)
+        self._share.topics_changed(gone, reaction)
         return reaction.outcome()
 
     def loaded(self, topics: TopicsView, now_ms: int) -> Outcome:
@@ -173,6 +185,7 @@ class GroupShard:
         self.state.topics = topics
         self._classic.loaded(reaction)
         self._consumer.loaded(reaction)
+        self._share.loaded(reaction)
         self._cleanup.loaded(reaction)
         return reaction.outcome()
 
@@ -188,7 +201,7 @@ class GroupShard:
             assert value is None or isinstance(value, GroupMetadataValue)
             self._classic.replay(key, value)
         else:
-            known = self._consumer.replay(key, value)
+            known = self._consumer.replay(key, value) or self._share.replay(key, value)
             assert known, f"a record that no part knows: {key}"
 
     def replay_marker(self, producer: Producer, *, commits: bool) -> None:
@@ -200,3 +213,4 @@ class GroupShard:
         self.state.offsets.validate()
         self._classic.validate()
         self._consumer.validate()
+        self._share.validate()

@@ -162,8 +162,8 @@ class ClusterSettings(Section):
         Field(
             ge=1,
             le=3,
-            description="Replicas of `__consumer_offsets` and `__transaction_state`; with fewer "
-            "brokers, one on each broker.",
+            description="Replicas of `__consumer_offsets`, `__transaction_state` and "
+            "`__share_group_state`; with fewer brokers, one on each broker.",
             json_schema_extra={"unit": "replicas"},
         ),
     ] = 3

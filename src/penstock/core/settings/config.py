@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 from penstock.core.errors import ConfigError
 from penstock.core.settings.contradictions import contradictions
 from penstock.core.settings.listener_declarations import SECTION as LISTENERS
+from penstock.core.settings.pipe_declarations import SECTION as PIPES
 from penstock.core.settings.setting_layers import (
     Findings,
     checked,
@@ -85,7 +86,7 @@ class BrokerConfig(Settings):
         _raise_if_any(problems)
         # Without a tree only passed keywords count as set: `penstock.testing` reads that.
         chosen = {key: values[key] for key in given} if settings is None else values
-        tree = settings_of(chosen, base.listeners)
+        tree = settings_of(chosen, base.listeners, base.pipes)
         _raise_if_any(contradictions(tree, dict.fromkeys(given, "BrokerConfig")))
         super().__init__(**{name: getattr(tree, name) for name in Settings.model_fields})
 
@@ -145,7 +146,7 @@ def describe_sections() -> dict[str, str]:
     return {
         name: (section.annotation.__doc__ or "") if section.annotation else ""
         for name, section in Settings.model_fields.items()
-        if name != LISTENERS
+        if name not in (LISTENERS, PIPES)
     }
 
 
@@ -176,7 +177,7 @@ def load_settings(
         problems += (f"{topic.source}: {problem}" for problem in check_topic(topic))
     # A wrong value is a problem already, and the tree would refuse it: its default stands in.
     usable = {key: value for key, value in values.items() if key not in findings.wrong}
-    settings = settings_of(usable, declared.listeners)
+    settings = settings_of(usable, declared.listeners, declared.pipes)
     problems += contradictions(settings, sources)
     _raise_if_any(problems)
     return Loaded(settings, sources, declared.topics, tuple(findings.notes))

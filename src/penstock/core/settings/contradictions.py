@@ -3,12 +3,14 @@
 Each problem names the settings, their values and the remedies. Files are not read here.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from typing import Final
 
 from penstock.core.settings.cluster_settings import ClusterSettings
 from penstock.core.settings.listener_declarations import SECTION, NamedListener
+from penstock.core.settings.registry_settings import PARENT_OF_REGISTRY
 from penstock.core.settings.tree import Settings
 from penstock.core.types import CLUSTER_LISTENER
 
@@ -16,6 +18,7 @@ _DEFAULT_SOURCE: Final = "default"
 _WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 (compared only)
 _ADMIN_MECHANISMS: Final = {"basic": "PLAIN", "bearer": "OAUTHBEARER"}
 """By `admin.auth`: the mechanism whose credentials callers send."""
+_LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}=[^=]{0,255}")
 ADDRESS_KEYS: Final = (
     "listener.host",
     "listener.port",
@@ -46,6 +49,8 @@ def contradictions(settings: Settings, sources: Mapping[str, str]) -> Iterator[s
     yield from _users(settings)
     yield from _admin(settings)
     yield from _cluster(settings)
+    yield from _push(settings)
+    yield from _registry(settings)
 
 
 def is_loopback(host: str) -> bool:
@@ -250,6 +255,59 @@ def _etcd(cluster: ClusterSettings) -> Iterator[str]:
         yield (
             "cluster.etcd_user and cluster.etcd_password_file belong together. Set both, or none "
             "of them."
+        )
+
+
+def _push(settings: Settings) -> Iterator[str]:
+    """Yield the contradiction between the address for push clients and their security."""
+    edge = settings.edge
+    if edge.push_port is None or is_loopback(edge.host) or settings.security.allow_insecure:
+        return
+    used = [one for one in settings.all_listeners if edge.listener in (None, one.name)]
+    if used and not used[0].has_tls:
+        yield (
+            f"edge.host = {edge.host!r} is open to other machines without TLS: they can read and "
+            "change all data on its way. Name a listener with TLS in edge.listener, or accept the "
+            "risk with security.allow_insecure = true."
+        )
+
+
+def _registry(settings: Settings) -> Iterator[str]:
+    """Yield the contradictions between the settings of the registry of sites."""
+    registry = settings.registry
+    if (registry.certificate is None) != (registry.key is None):
+        yield "registry.certificate and registry.key belong together. Set both, or none of them."
+    for text in registry.labels:
+        if _LABEL.fullmatch(text) is None:
+            yield (
+                f"registry.labels has {text!r}, which is not a label. Write name=value with "
+                "letters, digits, '.', '_' and '-' in the name, such as region=north."
+            )
+    url = registry.url
+    if url is None:
+        for pipe in settings.pipes:
+            if pipe.parent == PARENT_OF_REGISTRY:
+                yield (
+                    f"the pipe {pipe.name} gets its parent from the registry, and registry.url is "
+                    "not set. Set it, or write the address of the parent."
+                )
+        return
+    if settings.node.storage == "memory":
+        yield (
+            'registry.url is set and node.storage is "memory": a broker that forgets its topology '
+            'cannot be part of a tree. Set node.storage = "disk", or remove registry.url.'
+        )
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("http", "https") or not rest or "@" in rest:
+        yield f"registry.url = {url!r} is not a URL such as https://registry.example.com:8070."
+        return
+    from urllib.parse import urlsplit  # a broker without a registry starts without it
+
+    host = urlsplit(url).hostname or ""
+    if scheme == "http" and not is_loopback(host) and not settings.security.allow_insecure:
+        yield (
+            f"registry.url = {url!r} sends the key of this broker without TLS. Use https://, or "
+            "accept the risk with security.allow_insecure = true."
         )
 
 

@@ -6,10 +6,11 @@ from pydantic import Field
 
 from penstock.core import limits
 from penstock.core.settings.settings_section import Section
+from penstock.core.settings.share_group_settings import ShareGroupsSettings
 
 
-class GroupsSettings(Section):
-    """Consumer groups and their offsets."""
+class GroupsSettings(ShareGroupsSettings):
+    """Consumer groups and their offsets, and share groups."""
 
     offsets_partitions: Annotated[
         int,

@@ -12,11 +12,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from penstock.core.settings.listener_declarations import SECTION as LISTENERS
 from penstock.core.settings.listener_declarations import NamedListener, read_listeners
+from penstock.core.settings.pipe_declarations import SECTION as PIPES
+from penstock.core.settings.pipe_declarations import PipeDeclaration, read_pipes
 from penstock.core.settings.setting_names import (
     closest_keys,
     current_key,
     environment_name,
     key_of_variable,
+    short_variables,
 )
 from penstock.core.settings.topic_declarations import SECTION, TopicDeclaration, read_declarations
 from penstock.core.settings.tree import FIELDS, Settings
@@ -62,6 +65,7 @@ class Declared:
 
     topics: tuple[TopicDeclaration, ...] = ()
     listeners: tuple[NamedListener, ...] = ()
+    pipes: tuple[PipeDeclaration, ...] = ()
 
 
 def _nothing_declared() -> "tuple[Layer, Declared]":
@@ -103,12 +107,16 @@ def _read_file(toml_text: str, file_name: str, findings: Findings) -> tuple[Laye
     if isinstance(entries := document.get(LISTENERS), list):
         del document[LISTENERS]
         listeners = read_listeners(entries, lines, file_name, problems, _kafka_remedy)
+    pipes: tuple[PipeDeclaration, ...] = ()
+    if isinstance(entries := document.get(PIPES), list):
+        del document[PIPES]
+        pipes = read_pipes(entries, lines, file_name, problems)
     layer: Layer = {}
     for given, value in _flattened(document):
         line = line_of(lines, given)
         source = file_name if line is None else f"{file_name} line {line}"
         _take(layer, given, value, source, findings)
-    return layer, Declared(topics, listeners)
+    return layer, Declared(topics, listeners, pipes)
 
 
 def _kafka_remedy(name: str) -> str | None:
@@ -135,6 +143,13 @@ def environment_layer(environment: Mapping[str, str], findings: Findings) -> Lay
             if environment_name(key) in environment:
                 continue
         layer[key] = (findings.take(key, checked_text, text, source), source)
+    for name, key in short_variables(environment):
+        if key in layer:
+            findings.notes.append(f"{name} is not read, because {environment_name(key)} is set.")
+            continue
+        source = f"environment variable {name}"
+        layer[key] = (findings.take(key, checked_text, environment[name], source), source)
+        findings.notes.append(f"{name} is read as {environment_name(key)}.")
     return layer
 
 

@@ -1,9 +1,10 @@
-"""The names of a setting: its key, its environment variable, Kafka's name and former names.
+"""The names of a setting: its key, its environment variables, Kafka's name and former names.
 
 Pure lookups over the tree of settings. Guarantees: each name of a setting finds it, otherwise the
 nearest names are found. It does NOT know the values of settings.
 """
 
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pydantic.fields import FieldInfo
@@ -14,6 +15,15 @@ ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 ENVIRONMENT_SEPARATOR: Final = "__"
 _FORMER_SECTIONS: Final = {"topics": "topic_defaults"}
 """`[topics]` was the table of defaults before topics could be declared as `[[topics]]`."""
+EDGE_VARIABLES: Final = {
+    "NODE_ID": ("registry.node_id", "node.id"),
+    "REGISTRY_URL": ("registry.url",),
+    "DATA_DIR": ("node.data_dir",),
+    "BROKER_PORT": ("listener.port",),
+    "HTTP_PORT": ("edge.http_port",),
+}
+"""Short names of the environment of a site. They are common words, so they are read only if the
+environment names a registry. `NODE_ID` is a name, and the number of the broker too if it is one."""
 _CLOSE_MAX: Final = 3
 _CLOSE_CUTOFF: Final = 0.6
 
@@ -30,6 +40,23 @@ def key_of_variable(name: str) -> str | None:
         return None
     section, _, last = name.removeprefix(ENVIRONMENT_PREFIX).partition(ENVIRONMENT_SEPARATOR)
     return f"{section}.{last}".lower()
+
+
+def short_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each short name of the environment that is read, with its key."""
+    if not {"REGISTRY_URL", environment_name("registry.url")} & environment.keys():
+        return
+    for name, keys in EDGE_VARIABLES.items():
+        text = environment.get(name, "")
+        for key in keys:
+            is_number = text.isascii() and text.isdigit()
+            if text and key in FIELDS and (key != "node.id" or is_number):
+                yield name, key
+
+
+def short_variable(key: str) -> str:
+    """Return the short name of a setting's environment variable; empty when it has none."""
+    return next((name for name, keys in EDGE_VARIABLES.items() if key in keys), "")
 
 
 def current_key(key: str) -> str:
@@ -55,6 +82,8 @@ def find_keys(name: str) -> list[str]:
     key = current_key(key_of_variable(name.upper()) or name)
     if key in FIELDS:
         return [key]
+    if name in EDGE_VARIABLES:
+        return [key for key in EDGE_VARIABLES[name] if key in FIELDS]
     by_kafka = [key for key in FIELDS if kafka_name(key) == name]
     return by_kafka or [key for key in FIELDS if key.startswith(f"{name}.")]
 

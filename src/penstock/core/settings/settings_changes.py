@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.core.settings.listener_declarations import SECTION as LISTENERS
+from penstock.core.settings.pipe_declarations import SECTION as PIPES
 from penstock.core.settings.setting_names import is_live
 from penstock.core.settings.tree import Settings, flat_values
 
@@ -29,6 +30,9 @@ def changed_settings(before: Settings, after: Settings) -> tuple[ChangedSetting,
     old[LISTENERS], new[LISTENERS] = _names(before), _names(after)
     if before.listeners != after.listeners and old[LISTENERS] == new[LISTENERS]:
         new[LISTENERS] = f"{new[LISTENERS]}, changed"
+    old[PIPES], new[PIPES] = _pipes(before), _pipes(after)
+    if before.pipes != after.pipes and old[PIPES] == new[PIPES]:
+        new[PIPES] = f"{new[PIPES]}, changed"
     return tuple(ChangedSetting(key, old[key], new[key]) for key in old if old[key] != new[key])
 
 
@@ -39,7 +43,7 @@ def restart_reasons(
     return tuple(
         _restart_reason(one, sources)
         for one in changed
-        if one.key == LISTENERS or not is_live(one.key)
+        if one.key == LISTENERS or (one.key != PIPES and not is_live(one.key))
     )
 
 
@@ -57,6 +61,10 @@ def _restart_reason(one: ChangedSetting, sources: Mapping[str, str]) -> str:
 
 def _names(settings: Settings) -> str:
     return ", ".join(listener.name for listener in settings.listeners) or "none"
+
+
+def _pipes(settings: Settings) -> str:
+    return ", ".join(pipe.name for pipe in settings.pipes) or "none"
 
 
 def _shown(value: object) -> str:

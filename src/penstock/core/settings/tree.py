@@ -17,8 +17,11 @@ from penstock.core import limits
 from penstock.core.settings.admin_settings import AdminSettings
 from penstock.core.settings.cluster_settings import ClusterSettings
 from penstock.core.settings.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.settings.edge_settings import EdgeSettings
 from penstock.core.settings.listener_declarations import NamedListener
+from penstock.core.settings.pipe_declarations import PipeDeclaration
 from penstock.core.settings.quota_settings import QuotasSettings
+from penstock.core.settings.registry_settings import RegistrySettings
 from penstock.core.settings.security_settings import (
     LdapSettings,
     OidcSettings,
@@ -26,6 +29,7 @@ from penstock.core.settings.security_settings import (
     TlsSettings,
 )
 from penstock.core.settings.settings_section import Section
+from penstock.core.settings.share_coordinator_settings import SharesSettings
 from penstock.core.types import PLAINTEXT
 
 
@@ -343,6 +347,7 @@ class Settings(Section):
     log: LogCareSettings = LogCareSettings()
     groups: GroupsSettings = GroupsSettings()
     transactions: TransactionsSettings = TransactionsSettings()
+    shares: SharesSettings = SharesSettings()
     disk: DiskSettings = DiskSettings()
     admin: AdminSettings = AdminSettings()
     quotas: QuotasSettings = QuotasSettings()
@@ -351,8 +356,12 @@ class Settings(Section):
     oidc: OidcSettings = OidcSettings()
     ldap: LdapSettings = LdapSettings()
     cluster: ClusterSettings = ClusterSettings()
+    edge: EdgeSettings = EdgeSettings()
+    registry: RegistrySettings = RegistrySettings()
     listeners: tuple[NamedListener, ...] = ()
     """Declared in `[[listeners]]`; they replace the address of `[listener]`."""
+    pipes: tuple[PipeDeclaration, ...] = ()
+    """Declared in `[[pipes]]`."""
 
     @property
     def all_listeners(self) -> tuple[NamedListener, ...]:
@@ -389,7 +398,7 @@ def _fields() -> Iterator[tuple[str, FieldInfo]]:
     for section_name, section in Settings.model_fields.items():
         model = section.annotation
         if not isinstance(model, type) or not issubclass(model, Section):
-            continue  # declared listeners are tables of their own
+            continue  # declared listeners and pipes are tables of their own
         for name, field in model.model_fields.items():
             yield f"{section_name}.{name}", field
 
@@ -408,10 +417,13 @@ def flat_values(settings: Settings) -> dict[str, object]:
 
 
 def settings_of(
-    values: Mapping[str, object], listeners: tuple[NamedListener, ...] = ()
+    values: Mapping[str, object],
+    listeners: tuple[NamedListener, ...] = (),
+    pipes: tuple[PipeDeclaration, ...] = (),
 ) -> Settings:
     """Return the tree of a flat table; missing keys have their defaults."""
     tree: dict[str, object] = {"listeners": listeners} if listeners else {}
+    tree |= {"pipes": pipes} if pipes else {}
     sections: dict[str, dict[str, object]] = {}
     for key, value in values.items():
         section, _, name = key.partition(".")

@@ -14,7 +14,7 @@ from penstock.cluster.configs.group_configs import (
     GROUP_CONFIGS,
     describe_group,
     group_rules,
-    value_in_force,
+    text_in_force,
 )
 from penstock.cluster.configs.setting_changes import SettingsChange
 from penstock.cluster.service import MetadataService
@@ -60,10 +60,10 @@ class Groups:
             for setting, text in group.settings.items():
                 if setting not in GROUP_CONFIGS:
                     continue
-                used = value_in_force(setting, group.settings, self._rules)
-                if str(used) != text:
+                used = text_in_force(setting, group.settings, self._rules)
+                if used != text:
                     logger.warning(
-                        "%s of group %r is %s, outside of the bounds of this broker: %d is used. "
+                        "%s of group %r is %s, outside of the bounds of this broker: %s is used. "
                         "Change it, or the bounds in the broker's settings.",
                         setting,
                         name,

@@ -21,7 +21,7 @@ from penstock.cluster.link.partition_moves import PartitionMoves
 from penstock.cluster.moves.requested_moves import MoveOutcome, ReplicaMove
 from penstock.cluster.service import MetadataService
 from penstock.cluster.topic_changes import MorePartitions
-from penstock.core.errors import PenstockError, StorageError
+from penstock.core.errors import PenstockError, PolicyViolationError, StorageError
 from penstock.node.administration.each_change import CHANGES_AT_ONCE, change_each
 from penstock.replication.hosting import Hosting
 
@@ -97,6 +97,9 @@ class Topics:
         """
 
         async def add(one: MorePartitions) -> None:
+            known = self._metadata.image.topic(one.name)
+            if known is not None and known.mirror is not None:
+                raise PolicyViolationError(f"{one.name} is a mirror: it grows with its parent")
             topic = await self._metadata.create_partitions(one, validate_only=validate_only)
             failure = None if validate_only else await self._hosting.host(topic)
             if failure is not None:

@@ -1,4 +1,4 @@
-"""The parts of a group coordinator and a transaction coordinator: topic, record format, shard.
+"""The parts of the group, transaction and share coordinators: topic, record format, shard.
 
 Imported, with its own imports, at the first client request for a coordinator. It decides nothing.
 """
@@ -12,6 +12,9 @@ from penstock.cluster.configs.group_configs import (
     ASSIGNMENT_INTERVAL,
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
+    SHARE_ASSIGNMENT_INTERVAL,
+    SHARE_HEARTBEAT_INTERVAL,
+    SHARE_SESSION_TIMEOUT,
     group_rules,
     value_in_force,
 )
@@ -23,22 +26,21 @@ from penstock.coordinator.groups.shard import GroupShard
 from penstock.coordinator.kinds import TOPICS
 from penstock.coordinator.ports import ConsumerTimes, Effects
 from penstock.coordinator.shard import Shard
+from penstock.coordinator.shares.settings import ShareSettings
+from penstock.coordinator.shares.shard import ShareShard
 from penstock.coordinator.transactions.settings import TransactionSettings
 from penstock.coordinator.transactions.shard import TransactionShard
 from penstock.core.settings.coordinator_settings import GroupsSettings, TransactionsSettings
+from penstock.core.settings.share_coordinator_settings import SharesSettings
 from penstock.core.settings.tree import Settings
 from penstock.node.coordination.journal import Decode
-from penstock.protocol.stored.codec import decode_group_record, decode_transaction_record
+from penstock.protocol.stored.codec import (
+    decode_group_record,
+    decode_share_record,
+    decode_transaction_record,
+)
 
-Shared = TypeVar("Shared", GroupSettings, TransactionSettings)
-
-
-class NoEffects:
-    """The effects of shards that have none."""
-
-    async def perform(self, effect: object) -> object:
-        """Never called: a group shard has no effects."""
-        raise AssertionError(f"unknown effect {effect!r}")
+Shared = TypeVar("Shared", GroupSettings, TransactionSettings, ShareSettings)
 
 
 class ImageGroupTimes:
@@ -52,17 +54,30 @@ class ImageGroupTimes:
         """Change the default times of groups, and the bounds of all."""
         self._rules = group_rules(settings)
         self._default = self._times(NO_SETTINGS)
+        self._share_default = self._share_times(NO_SETTINGS)
 
     def of(self, group_id: str) -> ConsumerTimes:
-        """Return the times of this group now."""
+        """Return the times of this consumer group now."""
         group = self._image().groups.get(group_id)
         return self._default if group is None else self._times(group.settings)
+
+    def of_share(self, group_id: str) -> ConsumerTimes:
+        """Return the times of this share group now."""
+        group = self._image().groups.get(group_id)
+        return self._share_default if group is None else self._share_times(group.settings)
 
     def _times(self, overrides: Mapping[str, str]) -> ConsumerTimes:
         return ConsumerTimes(
             value_in_force(SESSION_TIMEOUT, overrides, self._rules),
             value_in_force(HEARTBEAT_INTERVAL, overrides, self._rules),
             value_in_force(ASSIGNMENT_INTERVAL, overrides, self._rules),
+        )
+
+    def _share_times(self, overrides: Mapping[str, str]) -> ConsumerTimes:
+        return ConsumerTimes(
+            value_in_force(SHARE_SESSION_TIMEOUT, overrides, self._rules),
+            value_in_force(SHARE_HEARTBEAT_INTERVAL, overrides, self._rules),
+            value_in_force(SHARE_ASSIGNMENT_INTERVAL, overrides, self._rules),
         )
 
 
@@ -72,17 +87,20 @@ class Kind:
 
     new_topic: NewTopic
     decode: Decode
-    make_shard: Callable[[int], Shard]
-    """Returns a new shard; the argument is the coordinator epoch."""
+    make_shard: Callable[[int, int], Shard]
+    """Returns a new shard, by its coordinator epoch and its partition of the internal topic."""
     effects: Effects
     follow: Callable[[Settings], None]
     """Apply other settings to the shards, starting with their next event."""
+    reply_ms_max: int | None = None
+    """Longest wait of a reply for followers; None: the journal knows it."""
 
 
 def group_kind(
     settings: GroupsSettings,
     image: Callable[[], MetadataImage],
     shards: Callable[[], Iterable[Shard]],
+    effects: Effects,
 ) -> Kind:
     """Return the kind for groups, over `__consumer_offsets`; `image` has the groups' settings.
 
@@ -110,8 +128,8 @@ def group_kind(
             },
         ),
         decode_group_record,
-        lambda _epoch: GroupShard(shared, lambda: str(uuid4()), times, classic_bytes),
-        NoEffects(),
+        lambda _epoch, _partition: GroupShard(shared, lambda: str(uuid4()), times, classic_bytes),
+        effects,
         follow,
     )
 
@@ -131,6 +149,10 @@ def _group_settings(settings: GroupsSettings) -> GroupSettings:
         consumer_regex_refresh_interval_ms=settings.consumer_regex_refresh_interval_ms,
         consumer_group_members_max=settings.consumer_members_max,
         consumer_migration_policy=settings.consumer_migration_policy,
+        share_session_timeout_ms=settings.share_session_timeout_ms,
+        share_heartbeat_interval_ms=settings.share_heartbeat_interval_ms,
+        share_assignment_interval_ms=settings.share_assignment_interval_ms,
+        share_group_members_max=settings.share_members_max,
     )
 
 
@@ -148,7 +170,7 @@ def transaction_kind(settings: TransactionsSettings, effects: Effects) -> Kind:
             },
         ),
         decode_transaction_record,
-        lambda epoch: TransactionShard(shared, epoch),
+        lambda epoch, _partition: TransactionShard(shared, epoch),
         effects,
         lambda changed: _take_over(shared, _transaction_settings(changed.transactions)),
     )
@@ -160,6 +182,41 @@ def _transaction_settings(settings: TransactionsSettings) -> TransactionSettings
         id_expiration_ms=settings.id_expiration_ms,
         timeout_check_interval_ms=settings.timeout_check_interval_ms,
         expiration_check_interval_ms=settings.expiration_check_interval_ms,
+    )
+
+
+def share_kind(settings: SharesSettings, effects: Effects) -> Kind:
+    """Return the kind for the state of share groups, over `__share_group_state`.
+
+    The topic is never compacted, and no record is deleted by its age or by the size of the log: the
+    shard asks for the deletion of records that it does not need.
+    """
+    shared = _share_settings(settings)
+    return Kind(
+        NewTopic(
+            name=TOPICS["share"],
+            partition_count=settings.state_partitions,
+            settings={
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "retention.bytes": "-1",
+                "retention.ms": "-1",
+                "segment.bytes": str(settings.state_segment_bytes),
+            },
+        ),
+        decode_share_record,
+        lambda _epoch, partition: ShareShard(shared, partition),
+        effects,
+        lambda changed: _take_over(shared, _share_settings(changed.shares)),
+        settings.write_timeout_ms,
+    )
+
+
+def _share_settings(settings: SharesSettings) -> ShareSettings:
+    return ShareSettings(
+        updates_per_snapshot=settings.updates_per_snapshot,
+        cold_snapshot_interval_ms=settings.cold_snapshot_interval_ms,
+        prune_interval_ms=settings.prune_interval_ms,
     )
 
 

@@ -50,6 +50,7 @@ from penstock.replication.manager import ReplicaManager
 from penstock.storage.service import StorageService
 
 if TYPE_CHECKING:
+    from penstock.coordinator.shares.ports import ShareStates
     from penstock.node.coordination.coordinator_kinds import Kind
     from penstock.node.coordination.transaction_effects import TransactionEffects
     from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTransaction
@@ -104,6 +105,7 @@ class NodeCoordinators:
         self._kinds: dict[CoordinatorKind, Kind] = {}
         self._runtimes: dict[CoordinatorKind, Runtime] = {}
         self._effects: TransactionEffects | None = None
+        self._share_states: ShareStates | None = None
         self._served: dict[CoordinatorKind, dict[int, HostedPartition]] = {
             kind: {} for kind in TOPICS
         }
@@ -211,10 +213,17 @@ class NodeCoordinators:
         runtime = self._runtimes.get(kind) or self._make_runtime(kind)
         known = self._kinds[kind]
         journal = PartitionJournal(
-            hosted, self._replicas, self._storage, known.decode, self.skipped
+            hosted,
+            self._replicas,
+            self._storage,
+            known.decode,
+            self.skipped,
+            known.reply_ms_max,
         )
         self._served[kind][partition] = hosted
-        runtime.open(partition, journal, partial(known.make_shard, self._epoch_of(hosted)))
+        runtime.open(
+            partition, journal, partial(known.make_shard, self._epoch_of(hosted), partition)
+        )
         return runtime
 
     def _epoch_of(self, partition: HostedPartition) -> int:
@@ -227,7 +236,7 @@ class NodeCoordinators:
         self._alarms.append(alarm)
         runtime = self._runtimes[kind] = Runtime(
             TOPICS[kind],
-            make_shard=partial(known.make_shard, 0),
+            make_shard=partial(known.make_shard, 0, 0),
             topics=self._topics_now,
             clock=self._clock,
             alarm=alarm,
@@ -242,11 +251,24 @@ class NodeCoordinators:
             from penstock.node.coordination import coordinator_kinds
 
             if kind == "group":
+                from penstock.node.coordination.share_group_effects import ShareGroupEffects
+
                 made = coordinator_kinds.group_kind(
                     self._settings.groups,
                     lambda: self._metadata.image,
                     lambda: (driver.shard for driver in self._runtimes.get(kind, ())),
+                    ShareGroupEffects(
+                        lambda: self.share_states,
+                        self._replicas,
+                        lambda: self._metadata.image,
+                        self._peers,
+                    ),
                 )
+            elif kind == "share":
+                from penstock.node.coordination.share_effects import ShareEffects
+
+                share_effects = ShareEffects(self._replicas, self._storage)
+                made = coordinator_kinds.share_kind(self._settings.shares, share_effects)
             else:
                 from penstock.node.coordination.transaction_effects import TransactionEffects
 
@@ -276,6 +298,22 @@ class NodeCoordinators:
             count = self._kind(kind).new_topic.partition_count
         return key_partition(key, count)
 
+    def leader_elsewhere(self, kind: CoordinatorKind, partition: int) -> int | None:
+        """Return the other broker that leads a partition; None if this one does, or none."""
+        if self._peers is None:
+            return None
+        at = self._metadata.image.partition(TOPICS[kind], partition)
+        return None if at is None or at.leader in (self._peers.own_id, -1) else at.leader
+
+    @property
+    def share_states(self) -> "ShareStates":
+        """The delivery state of share groups, here and on other brokers."""
+        if self._share_states is None:
+            from penstock.node.coordination.share_states import NodeShareStates
+
+            self._share_states = NodeShareStates(self, self._peers, self._tasks)
+        return self._share_states
+
     def submit(self, kind: CoordinatorKind, key: str, request: Message, asker: Asker) -> Answer:
         """Send a request to the shard of a key."""
         return self.submit_to(kind, self.partition_of(kind, key), request, asker)
@@ -284,6 +322,14 @@ class NodeCoordinators:
         self, kind: CoordinatorKind, partition: int, request: Message, asker: Asker
     ) -> Answer:
         """Send a request to the shard of a partition."""
+        # Kafka shows an address as Java does, with a slash in front.
+        host = f"/{asker.peer.address}"
+        permissions = None if asker.services.access is None else asker
+        asked = Asked(request, asker.api_version, asker.client_id or "", host, permissions)
+        return self.submit_asked(kind, partition, asked)
+
+    def submit_asked(self, kind: CoordinatorKind, partition: int, asked: Asked) -> Answer:
+        """Send a request to the shard of a partition, for a client or for this broker itself."""
         is_isolated = self._peers is not None and self._peers.is_isolated()
         runtime = None if is_isolated else self._open(kind, partition)
         if runtime is None:
@@ -291,10 +337,6 @@ class NodeCoordinators:
             why = "this broker cannot reach etcd" if is_isolated else "another broker leads it"
             answer.set(NotCoordinatorError(f"{TOPICS[kind]}-{partition} is not served here: {why}"))
             return answer
-        # Kafka shows an address as Java does, with a slash in front.
-        host = f"/{asker.peer.address}"
-        permissions = None if asker.services.access is None else asker
-        asked = Asked(request, asker.api_version, asker.client_id or "", host, permissions)
         return runtime.ask(partition, asked)
 
     async def ask(
@@ -313,13 +355,13 @@ class NodeCoordinators:
         key = transaction.transactional_id
         if self._peers is not None:
             index = self.partition_of("transaction", key)
-            at = self._metadata.image.partition(TOPICS["transaction"], index)
-            if at is not None and at.leader not in (self._peers.own_id, -1):
-                found = await self._peers.ask(at.leader, transaction)
+            leader = self.leader_elsewhere("transaction", index)
+            if leader is not None:
+                found = await self._peers.ask(leader, transaction)
                 if isinstance(found, PenstockError):
                     # Clients repeat the same request for this code, without another lookup.
                     return CoordinatorLoadingError(
-                        f"the coordinator of {key!r} on broker {at.leader} does not answer: {found}"
+                        f"the coordinator of {key!r} on broker {leader} does not answer: {found}"
                     )
                 return found
         request = AddPartitionsToTxnRequest(transactions=(transaction,))

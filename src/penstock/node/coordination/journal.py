@@ -92,8 +92,13 @@ class PartitionJournal:
         storage: StorageService,
         decode: Decode,
         skipped: SkippedRecords,
+        reply_ms_max: int | None = None,
     ) -> None:
+        """`reply_ms_max` is the longest wait of a reply for followers; None: the topic's."""
         self.partition: Final = partition
+        is_group = partition.name.topic == OFFSETS_TOPIC
+        default_ms = GROUP_REPLY_MS_MAX if is_group else TRANSACTION_REPLY_MS_MAX
+        self._reply_ms_max = default_ms if reply_ms_max is None else reply_ms_max
         self._replicas = replicas
         self._storage = storage
         self._decode = decode
@@ -172,11 +177,10 @@ class PartitionJournal:
                 on_late(error)
 
         wait = CommitWait(done)
-        is_group = self.partition.name.topic == OFFSETS_TOPIC
-        timeout_ms = GROUP_REPLY_MS_MAX if is_group else TRANSACTION_REPLY_MS_MAX
+        waited = [(self.partition, end_offset - 1)]
         # Without room for it, the reply waits as long as the records do.
         with suppress(TooManyWaitersError):
-            self._replicas.wait_committed(wait, [(self.partition, end_offset - 1)], timeout_ms)
+            self._replicas.wait_committed(wait, waited, self._reply_ms_max)
 
     async def read(self, offset: int) -> tuple[Sequence[LoadedBatch], int]:
         """Return some batches starting at `offset`, or some records of one, and the next offset."""

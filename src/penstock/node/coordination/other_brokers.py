@@ -3,7 +3,7 @@
 A broker that is alone has none. `node.peers.peer_calls` implements it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.core.errors import PenstockError
@@ -11,6 +11,7 @@ from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from penstock.coordinator.shares.share_messages import StateRequest, StateResponse
     from penstock.protocol.messages.add_partitions_to_txn import (
         AddPartitionsToTxnResponse,
         AddPartitionsToTxnTransaction,
@@ -50,4 +51,19 @@ class OtherBrokers(Protocol):
         self, broker_id: int, transaction: "AddPartitionsToTxnTransaction"
     ) -> "AddPartitionsToTxnResponse | PenstockError":
         """Ask the coordinator on a broker about one transaction."""
+        ...
+
+    async def log_ends(
+        self, broker_id: int, names: Sequence[TopicPartition]
+    ) -> "dict[TopicPartition, int | ErrorCode] | PenstockError":
+        """Return the high watermarks of partitions that a broker leads."""
+        ...
+
+    async def share_state(
+        self, broker_id: int, request: "StateRequest"
+    ) -> "StateResponse | PenstockError":
+        """Send a request for one share-partition to the share coordinator on a broker.
+
+        The requests of one type are carried out in the order of their calls.
+        """
         ...

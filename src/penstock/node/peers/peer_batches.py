@@ -28,9 +28,9 @@ class _Queue(Generic[Item, Result]):
 
     __slots__ = ("free_slots", "is_starting", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, slot_count: int) -> None:
         self.waiting: deque[tuple[Item, asyncio.Future[Result | PenstockError]]] = deque()
-        self.free_slots = list(reversed(range(CALL_SLOTS)))
+        self.free_slots = list(reversed(range(slot_count)))
         self.is_starting = False
         """Whether a request begins in the next turn, with all items of this one."""
 
@@ -38,7 +38,11 @@ class _Queue(Generic[Item, Result]):
 class PeerBatches(Generic[Item, Result]):
     """The items of one kind, for all brokers."""
 
-    def __init__(self, send: Send[Item, Result], *, items_max: int) -> None:
+    def __init__(
+        self, send: Send[Item, Result], *, items_max: int, slot_count: int = CALL_SLOTS
+    ) -> None:
+        """With one slot, the items for a broker are sent in the order of their calls."""
+        self._slot_count = slot_count
         self._send = send
         self._items_max = items_max
         self._queues: dict[int, _Queue[Item, Result]] = {}
@@ -48,7 +52,7 @@ class PeerBatches(Generic[Item, Result]):
         """Send an item to a broker; return its result, or the error of its request."""
         queue = self._queues.get(broker_id)
         if queue is None:
-            queue = self._queues[broker_id] = _Queue()
+            queue = self._queues[broker_id] = _Queue(self._slot_count)
         if len(queue.waiting) >= WAITING_MAX:
             return BrokerUnreachableError(
                 f"{len(queue.waiting)} items wait for broker {broker_id}, at most {WAITING_MAX}; "

@@ -1,8 +1,10 @@
-"""`PeerCalls`: markers and questions about transactions, sent to the brokers that they concern.
+"""`PeerCalls`: markers, questions about transactions and share state, sent to other brokers.
 
 - `write_markers` ends transactions in partitions that another broker leads (WriteTxnMarkers).
 - `ask` asks the coordinator of a transaction on another broker before records are appended
   (AddPartitionsToTxn, KIP-890).
+- `log_ends` reads the ends of logs, for the lag of share groups (ListOffsets).
+- `share_state` reads and changes the delivery state of share groups (`share_calls`).
 
 Items of one moment share a request. Markers and questions use different connections: a question may
 wait for the end of the producer's last transaction, and so for markers. A failure is returned as a
@@ -10,7 +12,7 @@ value. Nothing is retried here, and which broker leads a partition is NOT known 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.client.transport.call import Call
 from penstock.core.errors import ClientError, PenstockError
@@ -32,6 +34,10 @@ from penstock.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+
+if TYPE_CHECKING:
+    from penstock.coordinator.shares.share_messages import StateRequest, StateResponse
+    from penstock.node.peers.share_calls import ShareCalls
 
 Codes: TypeAlias = dict[TopicPartition, ErrorCode]
 
@@ -56,6 +62,8 @@ class PeerCalls:
             self._send_questions, items_max=QUESTIONS_MAX
         )
 
+        self._shares: ShareCalls | None = None
+
     @property
     def own_id(self) -> int:
         """The id of this broker."""
@@ -75,8 +83,29 @@ class PeerCalls:
         """Ask the coordinator on a broker about one transaction."""
         return await self._questions.submit(broker_id, transaction)
 
+    async def share_state(
+        self, broker_id: int, request: "StateRequest"
+    ) -> "StateResponse | PenstockError":
+        """Send a request for one share-partition to the share coordinator on a broker."""
+        if self._shares is None:
+            # Many clusters have no share groups: they run without this code.
+            from penstock.node.peers.share_calls import ShareCalls
+
+            self._shares = ShareCalls(self._connections)
+        return await self._shares.send(broker_id, request)
+
+    async def log_ends(
+        self, broker_id: int, names: Sequence[TopicPartition]
+    ) -> "dict[TopicPartition, int | ErrorCode] | PenstockError":
+        """Return the high watermarks of partitions that a broker leads."""
+        from penstock.node.peers.end_calls import log_ends_of
+
+        return await log_ends_of(self._connections, broker_id, names)
+
     async def stop(self) -> None:
         """Abandon what waits, and close the connections."""
+        if self._shares is not None:
+            await self._shares.stop()
         await self._markers.stop()
         await self._questions.stop()
         await self._connections.close()

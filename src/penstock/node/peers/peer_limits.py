@@ -9,9 +9,13 @@ CALL_SLOTS: Final = 4
 time: a marker that waits for a slow replica, or a question that a coordinator keeps for a moment,
 holds up the items of its own request only."""
 
-CONNECTIONS_MAX: Final = 2 * BROKERS_MAX * (1 + 2 * CALL_SLOTS)
-"""Each other broker has one connection for fetches and `CALL_SLOTS` for markers and for questions.
-Twice as many, because the connections of a stopped broker are closed later."""
+SHARE_LANES: Final = 6
+"""Connections to one broker for share groups: one for each type of request for share state, and one
+for the ends of logs."""
+
+CONNECTIONS_MAX: Final = 2 * BROKERS_MAX * (1 + 2 * CALL_SLOTS + SHARE_LANES)
+"""Each other broker has one connection for fetches, `CALL_SLOTS` for markers and for questions, and
+`SHARE_LANES`. Twice as many, because the connections of a stopped broker are closed later."""
 
 REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
 """Requests of brokers in flight. A full fetch of 4,000 partitions has 150 KB."""
@@ -45,6 +49,12 @@ MARKERS_MAX: Final = 500
 
 QUESTIONS_MAX: Final = 50
 """Questions in one request: a coordinator answers this number in one turn of its event loop."""
+
+SHARE_STATES_MAX: Final = 500
+"""Requests for share state in one message: about 50 bytes each and 20 microseconds."""
+
+SHARE_GROUPS_MAX: Final = 8
+"""Messages for share state of different groups in flight to one broker, of one type."""
 
 WAITING_MAX: Final = 100_000
 """Ends, or questions, that wait for one broker; above, they fail at once and are tried again."""

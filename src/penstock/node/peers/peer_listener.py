@@ -77,6 +77,11 @@ PEER_HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
             ApiKey.WRITE_TXN_MARKERS,
             ApiKey.ADD_PARTITIONS_TO_TXN,
+            ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE,
+            ApiKey.WRITE_SHARE_GROUP_STATE,
+            ApiKey.DELETE_SHARE_GROUP_STATE,
+            ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
         )
     }
 )

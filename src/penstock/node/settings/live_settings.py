@@ -35,6 +35,11 @@ class LiveSettings:
         """The settings of file, environment and flags; the settings in force may differ."""
         return self._given
 
+    def adapt_also(self, further: Adaptation) -> None:
+        """Adapt the given settings by this function too; `adapt_again` puts the result in force."""
+        first = self._adapt
+        self._adapt = lambda given: further(first(given))
+
     def add_followers(self, *followers: Follower) -> None:
         """Call these followers with every change."""
         self.followers.extend(followers)

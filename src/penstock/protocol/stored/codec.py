@@ -1,9 +1,9 @@
 """Stored records to bytes and back, as Apache Kafka 4.3 writes them.
 
 The first two bytes of a key are the type of the record, the first two of a value the version of its
-schema. `__consumer_offsets` and `__transaction_state` have separate type numbers, so there is a
-`decode` for each. An unknown type is None: the known records of a newer broker's log are read. A
-known record that cannot be read is a `StoredRecordError`; a load skips it.
+schema. `__consumer_offsets`, `__transaction_state` and `__share_group_state` have separate type
+numbers, so there is a `decode` for each. An unknown type is None: the known records of a newer
+broker's log are read. A known record that cannot be read is a `StoredRecordError`; a load skips it.
 
 This file does NOT know batches, offsets or the meaning of a record.
 """
@@ -20,6 +20,7 @@ from penstock.protocol.decoder_source import DecoderSource
 from penstock.protocol.encoder_source import Buffer, EncoderSource
 from penstock.protocol.schema import StructShape
 from penstock.protocol.stored import group_records as group
+from penstock.protocol.stored import share_records as share
 from penstock.protocol.stored import transaction_records as transaction
 from penstock.protocol.stored.fields import shape_of
 from penstock.protocol.stored.offset_commits import decode_offset_commit
@@ -48,15 +49,28 @@ GROUP_TYPES: Final[_Types] = {
         group.ConsumerGroupCurrentMemberAssignmentKey,
         group.ConsumerGroupCurrentMemberAssignmentValue,
     ),
+    10: (share.ShareGroupMemberMetadataKey, share.ShareGroupMemberMetadataValue),
+    11: (share.ShareGroupMetadataKey, share.ShareGroupMetadataValue),
+    12: (
+        share.ShareGroupTargetAssignmentMetadataKey,
+        share.ShareGroupTargetAssignmentMetadataValue,
+    ),
+    13: (share.ShareGroupTargetAssignmentMemberKey, share.ShareGroupTargetAssignmentMemberValue),
+    14: (share.ShareGroupCurrentMemberAssignmentKey, share.ShareGroupCurrentMemberAssignmentValue),
+    15: (share.ShareGroupStatePartitionMetadataKey, share.ShareGroupStatePartitionMetadataValue),
     16: (group.ConsumerGroupRegularExpressionKey, group.ConsumerGroupRegularExpressionValue),
 }
 TRANSACTION_TYPES: Final[_Types] = {
     0: (transaction.TransactionLogKey, transaction.TransactionLogValue),
 }
+SHARE_TYPES: Final[_Types] = {
+    0: (share.ShareSnapshotKey, share.ShareSnapshotValue),
+    1: (share.ShareUpdateKey, share.ShareUpdateValue),
+}
 
 _TYPE_BY_KEY: Final = {
     key_class: (number, value_class)
-    for types in (GROUP_TYPES, TRANSACTION_TYPES)
+    for types in (GROUP_TYPES, TRANSACTION_TYPES, SHARE_TYPES)
     for number, (key_class, value_class) in types.items()
 }
 _WRITTEN_VERSIONS: Final[Mapping[type[Message], int]] = {
@@ -67,6 +81,7 @@ _WRITTEN_VERSIONS: Final[Mapping[type[Message], int]] = {
 """The version that Kafka 4.3 writes where a value has several."""
 _EXPIRING_OFFSET_VERSION: Final = 1
 """The only version of an offset with an expiry time; it has no epoch and no topic id."""
+_MODULES: Final = {module.__name__: module for module in (group, share, transaction)}
 _NUMBER_BYTES: Final = 2
 _number = struct.Struct(">h")
 
@@ -102,6 +117,11 @@ def decode_group_record(key: Buffer, value: Buffer | None) -> TypedRecord | None
 def decode_transaction_record(key: Buffer, value: Buffer | None) -> TypedRecord | None:
     """A record of `__transaction_state`; None when its type is not known."""
     return _decode(TRANSACTION_TYPES, key, value)
+
+
+def decode_share_record(key: Buffer, value: Buffer | None) -> TypedRecord | None:
+    """A record of `__share_group_state`; None when its type is not known."""
+    return _decode(SHARE_TYPES, key, value)
 
 
 def _decode(types: _Types, key: Buffer, value: Buffer | None) -> TypedRecord | None:
@@ -151,7 +171,7 @@ def _shape(record_class: type[Message], version: int) -> StructShape:
 
 def _classes(shape: StructShape, record_class: type[Message]) -> dict[str, type]:
     """The class of each structure of a shape; all are in the module of the record."""
-    module = transaction if record_class.__module__ == transaction.__name__ else group
+    module = _MODULES[record_class.__module__]
     found: dict[str, type] = {}
     pending = [shape]
     while pending:

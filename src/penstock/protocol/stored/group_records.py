@@ -2,8 +2,8 @@
 
 One class for all versions of a record, with Kafka's field names. All times are milliseconds since
 1970, all timeouts milliseconds. `codec` has the versions and the one that is written; the group
-coordinator, NOT this file, knows the meaning of a record. Records of share and streams groups are
-not here: they are ignored in a log that has them.
+coordinator, NOT this file, knows the meaning of a record. Records of share groups are in
+`share_records`. Records of streams groups are not here: they are ignored in a log that has them.
 """
 
 from typing import Annotated, ClassVar

@@ -23,6 +23,9 @@ class OwnTimes:
     def of(self, group_id: str) -> ConsumerTimes:
         return self.own.get(group_id, DEFAULT)
 
+    def of_share(self, group_id: str) -> ConsumerTimes:
+        return self.own.get(group_id, DEFAULT)
+
 
 class Client:
     """Members of groups on a shard whose times can be set."""

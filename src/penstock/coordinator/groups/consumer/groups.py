@@ -68,7 +68,7 @@ class ConsumerGroups:
 
     def _describe(self, group_id: str) -> DescribedGroup:
         if group_id not in self._state.consumer:
-            return not_found(group_id, exists=group_id in self._state.classic)
+            return not_found(group_id, exists=self._state.find(group_id) is not None)
         default_assignor = self._state.settings.consumer_assignors[0]
         return describe_group(self._group(group_id), default_assignor, self._state.topics)
 

@@ -127,6 +127,10 @@ class Heartbeats:
         group = self._state.consumer.get(group_id)
         if group is not None:
             return _Found(cast("ConsumerGroup", group), [], None)
+        if group_id in self._state.share:
+            raise RefusedError(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group."
+            )
         classic = self._state.classic.get(group_id)
         if not is_joining:
             kind = "Consumer group" if classic is None else "Group"

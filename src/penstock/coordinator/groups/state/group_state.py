@@ -1,12 +1,12 @@
 """`GroupState`: the state that the parts of a group shard share.
 
-Replicated state is changed by `replay` alone: `offsets`, `stored_classic`, `consumer`. The live
-classic groups in `classic` are soft state: a classic group is written only when a generation is
-complete, as in Kafka, so a rebalance that was under way is NOT remembered after a crash. `loaded`
-creates the live groups from the stored ones.
+Replicated state is changed by `replay` alone: `offsets`, `stored_classic`, `consumer`, `share`. The
+live classic groups in `classic` are soft state: a classic group is written only when a generation
+is complete, as in Kafka, so a rebalance that was under way is NOT remembered after a crash.
+`loaded` creates the live groups from the stored ones.
 
-Owners: the packages `offsets`, `classic` (also of `stored_classic`) and `consumer`. A part reads
-the tables of the others, and changes them only through their owner.
+Owners: the packages `offsets`, `classic` (also of `stored_classic`), `consumer` and `share`. A part
+reads the tables of the others, and changes them only through their owner.
 """
 
 from collections.abc import Callable
@@ -65,6 +65,8 @@ class GroupState:
         """Replicated: each classic group as last written; absent: never written, or deleted."""
         self.consumer: dict[str, Group] = {}
         """Replicated: groups of KIP-848. The package `consumer` keeps its own typed view of it."""
+        self.share: dict[str, Group] = {}
+        """Replicated: share groups. The package `share` keeps its own typed view of it."""
         self.classic: dict[str, ClassicGroup] = {}
         """Soft: the live classic groups, also empty ones of simple consumers. Changed through
         `keep_classic` and `drop_classic`, so that their metadata is counted."""
@@ -94,4 +96,6 @@ class GroupState:
     def find(self, group_id: str) -> Group | None:
         """The group of this name, whatever its protocol."""
         group = self.consumer.get(group_id)
-        return self.classic.get(group_id) if group is None else group
+        if group is None:
+            group = self.classic.get(group_id)
+        return self.share.get(group_id) if group is None else group

@@ -1,0 +1,1 @@
+"""Pipes over HTTP: operations, inputs and answers."""

@@ -1,0 +1,70 @@
+"""AlterShareGroupOffsets: resets the start offsets of an empty share group (KIP-932).
+
+The client needs READ on the group and on each topic. Topics that it may not read, or that do not
+exist, are refused by name; the others are altered.
+"""
+
+from dataclasses import replace
+
+from penstock.broker.context import RequestContext
+from penstock.broker.coordinator_requests import ask_groups
+from penstock.broker.pacing.slices import NextTurn
+from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from penstock.security.acls.values import Operation, ResourceType
+
+_TOPIC_DENIED = "Topic authorization failed."
+
+
+async def handle(
+    request: AlterShareGroupOffsetsRequest, context: RequestContext
+) -> AlterShareGroupOffsetsResponse:
+    """Ask the group's coordinator for the topics that the client may read."""
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return refuse(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
+    turn = NextTurn(context.services.turns, context.services.clock)
+    allowed, denied = [], []
+    for topic in request.topics:
+        await turn.wait_if_due()
+        if context.allows(Operation.READ, ResourceType.TOPIC, topic.topic_name):
+            allowed.append(topic)
+        else:
+            denied.append(_denied(topic))
+    (result,) = await ask_groups(
+        context,
+        [(request.group_id, replace(request, topics=tuple(allowed)))],
+        AlterShareGroupOffsetsResponse,
+    )
+    if isinstance(result, ErrorCode):
+        return refuse(request, result, None)
+    if result.error_code is not ErrorCode.NONE:
+        return result
+    return replace(result, responses=(*denied, *result.responses))
+
+
+def refuse(
+    _request: AlterShareGroupOffsetsRequest, code: ErrorCode, message: str | None
+) -> AlterShareGroupOffsetsResponse:
+    """The answer without topics."""
+    return AlterShareGroupOffsetsResponse(error_code=code, error_message=message, responses=())
+
+
+def _denied(topic: AlterShareGroupOffsetsRequestTopic) -> AlterShareGroupOffsetsResponseTopic:
+    return AlterShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name,
+        topic_id=None,
+        partitions=tuple(
+            AlterShareGroupOffsetsResponsePartition(
+                partition_index=one.partition_index,
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                error_message=_TOPIC_DENIED,
+            )
+            for one in topic.partitions
+        ),
+    )

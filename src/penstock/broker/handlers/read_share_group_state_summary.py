@@ -1,0 +1,19 @@
+"""ReadShareGroupStateSummary: a broker reads delivery state of share-partitions, without batches.
+
+Each share-partition has its own share coordinator; the answer is sent when each of them on this
+broker has answered. An API between brokers: it needs CLUSTER_ACTION on the cluster.
+"""
+
+from penstock.broker.answers import Answer
+from penstock.broker.context import RequestContext
+from penstock.broker.sharing.share_state_requests import ask_coordinators
+from penstock.core.deferred import Deferred
+from penstock.protocol.messages.read_share_group_state_summary import (
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+)
+
+
+def handle(request: ReadShareGroupStateSummaryRequest, context: RequestContext) -> Deferred[Answer]:
+    """Ask the coordinator of each share-partition."""
+    return ask_coordinators(request, ReadShareGroupStateSummaryResponse, context)

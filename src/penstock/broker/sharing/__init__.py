@@ -1,0 +1,1 @@
+"""How handlers of share groups ask coordinators and share-partitions."""

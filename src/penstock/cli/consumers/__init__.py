@@ -1,0 +1,1 @@
+"""`penstock consumers` and `penstock dlq`."""

@@ -1,0 +1,1 @@
+"""`penstock edge`: look at a tree of brokers."""

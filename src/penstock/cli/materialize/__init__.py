@@ -1,0 +1,1 @@
+"""`penstock materialize`: topics as tables of a SQLite file."""

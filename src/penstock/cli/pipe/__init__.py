@@ -1,0 +1,1 @@
+"""`penstock pipe` and `penstock mirror`: copies of another cluster's topics."""

@@ -1,0 +1,1 @@
+"""`penstock registry`: run a registry of sites, and administer its nodes."""

@@ -1,0 +1,1 @@
+"""Mirrors: topics that a pipe writes instead of clients."""

@@ -1,0 +1,1 @@
+"""Decisions about deliveries: order, retries, positions, dead letters. No IO, no clock."""

@@ -1,0 +1,1 @@
+"""The transports over confluent-kafka: consumer groups, share groups, replay of dead letters."""

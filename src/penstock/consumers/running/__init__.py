@@ -1,0 +1,1 @@
+"""Runs consumers on an event loop: calls of handlers, timers, commits, stop."""

@@ -1,0 +1,1 @@
+"""The edge: push delivery, pipes between brokers, the registry of sites; off by default."""

@@ -1,0 +1,1 @@
+"""Push delivery: the session of the push protocol, and the server that carries it out."""

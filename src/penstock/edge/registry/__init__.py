@@ -1,0 +1,1 @@
+"""The registry of sites: roles, parents, and the topology that each node follows."""

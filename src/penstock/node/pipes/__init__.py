@@ -1,0 +1,1 @@
+"""Pipes of this broker: their mirrors, their tasks, and their operators' view."""

@@ -1,0 +1,1 @@
+"""The registry of sites: its process, and the client of a broker."""

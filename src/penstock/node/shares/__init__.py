@@ -1,0 +1,1 @@
+"""Share groups on this node: the share-partitions that it leads."""

@@ -1,0 +1,1 @@
+"""The push protocol on the wire: frames and records; no IO."""
