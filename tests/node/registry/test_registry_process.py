@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.registry.registry_access import TREE_BYTES_MAX
 from penstock.core.errors import ConfigError
 from penstock.edge.registry.documents import TopologyDocument, TreeDocument
 from penstock.edge.registry.registry_errors import RegistryStoreError, RegistryUnreachableError
@@ -49,7 +50,8 @@ async def register(
 
 async def tree(server: RegistryServer) -> TreeDocument:
     headers = {"Authorization": f"Bearer {read_token(server.operator_token_file)}"}
-    answer = await RegistryHttp(server.url).call("GET", "/registry/v1/tree", headers)
+    http = RegistryHttp(server.url, answer_bytes_max=TREE_BYTES_MAX)
+    answer = await http.call("GET", "/registry/v1/tree", headers)
     return TreeDocument.model_validate_json(answer.body)
 
 
