@@ -26,7 +26,7 @@ from tests.broker.handlers.asker import SECONDS_MAX, Asker
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    """Assert a condition that the work of other coordinators brings about."""
+    """Assert that a condition becomes true while other coordinators work."""
     deadline = time.monotonic() + SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline
@@ -66,7 +66,7 @@ class Member:
         return answer
 
     def join(self, partition_count: int) -> "Member":
-        """Join, and send heartbeats until so many partitions are assigned."""
+        """Join, and send heartbeats until `partition_count` partitions are assigned."""
         eventually(lambda: self.beat().error_code == ErrorCode.NONE)
         eventually(lambda: self.count_after_beat() == partition_count)
         return self

@@ -32,7 +32,7 @@ def member_of(asker: Asker, *topics: str, group: str = "", partitions: int = 1) 
 
 
 def filled(asker: Asker, *sizes: int) -> tuple[str, UUID]:
-    """A topic with batches of so many records."""
+    """Create a topic with a batch of each of these numbers of records."""
     name = fresh_name()
     topic_id = asker.create(name)
     number = 0
