@@ -54,6 +54,7 @@ lint: install ## format, lint, types, layers, generated files
 	$(BIN)/python tools/generate_messages.py --check
 	$(BIN)/python tools/generate_reference.py --check
 	$(BIN)/python tools/generate_dashboard.py --check
+	$(BIN)/python tools/generate_pipeline_dashboard.py --check
 	$(BIN)/python tools/check_words.py
 	$(BIN)/python tools/check_commits.py
 
@@ -94,8 +95,8 @@ MEASURING_TESTS := $(addprefix tests/,broker/handlers/test_fetch_waits.py broker
 
 SIM_SEEDS ?= 300
 .PHONY: simulate
-simulate: install release ## whole clusters of production brokers from SIM_SEEDS seeds, under faults; each removed safeguard is found
-	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) PENSTOCK_SIM_SEEDS=$(SIM_SEEDS) $(FAST_TESTS) -m simulate tests/cluster_sim
+simulate: install release ## whole clusters of production brokers from SIM_SEEDS seeds, and an edge of 1,000 sites, under faults; each removed safeguard is found
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) PENSTOCK_SIM_SEEDS=$(SIM_SEEDS) $(FAST_TESTS) -m simulate tests/cluster_sim tests/edge_sim
 
 .PHONY: chaos-cluster
 chaos-cluster: install release ## three brokers and three etcd members in network namespaces, under faults; needs root
@@ -191,6 +192,7 @@ reference: install ## write the generated files anew
 	$(BIN)/python tools/generate_messages.py
 	$(BIN)/python tools/generate_reference.py
 	$(BIN)/python tools/generate_dashboard.py
+	$(BIN)/python tools/generate_pipeline_dashboard.py
 
 .PHONY: docs
 docs: install ## the documentation's site in build/site; a broken link is an error

@@ -23,7 +23,8 @@ from penstock.spark.session import PLAIN_FILES
 from penstock.spark.tables.definition.file import load_definition
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
-from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
+from penstock.spark.tables.run.pipeline import RunningPipeline
+from penstock.spark.tables.run.table_pipeline import TablePipeline
 from tests.spark.sessions import new_session
 
 SLOTS = 2

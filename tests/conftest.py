@@ -17,10 +17,12 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.one_parser import parse_one_at_a_time
 from tests.oracle.recorded_runs import RecordedRuns
 
 pytest_plugins = ["pytester"]
 
+parse_one_at_a_time()
 logging.getLogger("asyncio").setLevel(logging.ERROR)
 os.environ.setdefault("PENSTOCK_ADMIN__ENABLED", "false")
 

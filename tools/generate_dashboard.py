@@ -11,7 +11,7 @@ overwrites a change from Grafana.
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -540,19 +540,20 @@ def dashboard() -> Json:
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
         "templating": {"list": _variables()},
-        "panels": _laid_out(),
+        "panels": laid_out(ROWS),
     }
 
 
 def _variables() -> list[Json]:
     return [
         {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
-        _variable("job", "Job", "label_values(penstock_build_info, job)"),
-        _variable("instance", "Broker", 'label_values(penstock_build_info{job=~"$job"}, instance)'),
+        variable("job", "Job", "label_values(penstock_build_info, job)"),
+        variable("instance", "Broker", 'label_values(penstock_build_info{job=~"$job"}, instance)'),
     ]
 
 
-def _variable(name: str, label: str, query: str) -> Json:
+def variable(name: str, label: str, query: str) -> Json:
+    """Return a choice at the top of the page."""
     return {
         "name": name,
         "label": label,
@@ -570,11 +571,11 @@ def _variable(name: str, label: str, query: str) -> Json:
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
-def _laid_out() -> list[Json]:
+def laid_out(rows: Mapping[str, Sequence[Panel]]) -> list[Json]:
     """Return every panel with its position: left to right, then down."""
     made: list[Json] = []
     top = 0
-    for title, panels in ROWS.items():
+    for title, panels in rows.items():
         place = {"x": 0, "y": top, "w": COLUMNS, "h": 1}
         made.append({"id": len(made) + 1, "type": "row", "title": title, "gridPos": place})
         top += 1

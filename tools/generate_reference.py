@@ -24,6 +24,7 @@ from penstock.cli.main import penstock
 from penstock.cluster.configs.group_configs import GROUP_CONFIGS
 from penstock.cluster.configs.topic_config_table import SettingType, TopicConfig
 from penstock.cluster.configs.topic_configs import TOPIC_CONFIGS
+from penstock.core.clock import SystemClock
 from penstock.core.limits import METRIC_FAMILY_ROWS_MAX, METRIC_LABEL_CHARACTERS_MAX
 from penstock.core.metrics import Collected
 from penstock.core.settings.config import SettingInfo, describe_sections, describe_settings
@@ -34,6 +35,8 @@ from penstock.core.settings.settings_section import Section
 from penstock.core.settings.tree import settings_of
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.headers import FLEXIBLE_SINCE
+from penstock.spark.tables.operation.pipeline_metrics import PipelineMetrics
+from penstock.spark.tables.operation.run_state import RunState
 from penstock.testing import Broker
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -402,9 +405,23 @@ def metrics_page() -> str:
         left = [metric for metric in left if metric not in found]
         if found:
             parts.append(f"## {title}\n\n{_METRIC_COLUMNS}{''.join(map(_metric, found))}")
+    parts.append(f"{_PIPELINES_HEAD}{_METRIC_COLUMNS}{''.join(map(_metric, pipeline_metrics()))}")
     return "\n".join(parts)
 
 
+def pipeline_metrics() -> list[Collected]:
+    """Return the metrics of a pipeline into a table."""
+    state = RunState("orders", ("shop.orders", "shop.orders__dlq"), SystemClock())
+    return PipelineMetrics(state).registry.collect()
+
+
+_PIPELINES_HEAD = """\
+## Pipelines
+
+`penstock table run --metrics-port` exports these metrics:
+[Operating pipelines](../guides/operating-pipelines.md).
+
+"""
 _METRIC_COLUMNS = """\
 | name | type | labels | unit | meaning |
 | --- | --- | --- | --- | --- |

@@ -185,6 +185,26 @@ PROOFS = (
         (lines_like(r"^\w+: (?:seed \d+|not found)"),),
     ),
     Proof(
+        "edge-simulate",
+        "An edge of 10,000 sites from one seed: outages of a minute to seven days, twelve faults",
+        pytest_of("tests/edge_sim/test_edge_world.py", "-k", "many", marker="simulate"),
+        (lines_like(r"^edge of \d+ sites"),),
+        {"PENSTOCK_EDGE_SITES": "10000", "PENSTOCK_EDGE_SEED": "7"},
+    ),
+    Proof(
+        "edge-guards",
+        "The rules of pipes and of the registry taken out in turn: the seed that finds it",
+        ("python", "-m", "tests.edge_sim.removed_edge_guards", "60"),
+        (lines_like(r"^\w+: (?:seed \d+|not found)"),),
+    ),
+    Proof(
+        "edge-real",
+        "20 processes of an edge, parents Penstock and Apache Kafka: kills, cuts, loss, full disks",
+        pytest_of("tests/edge_real", marker="crash"),
+        (lines_like(r"^edge of \d+ processes"),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
         "cluster-power",
         "Power loss of all brokers of a cluster at once, 100 rounds",
         pytest_of("tests/chaos_cluster/test_power_of_all.py", marker="cluster_chaos"),
@@ -203,6 +223,7 @@ PROOFS = (
         "The metadata of 100,000 partitions on 100 brokers, as a model",
         pytest_of("tests/scale/test_cluster_model.py", marker="scale"),
         (lines_like(r"^cluster of "),),
+        {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
         "faults",
@@ -272,6 +293,14 @@ PROOFS = (
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
+        "cdc",
+        "PostgreSQL through Debezium into tables, a simulated day each: kills of Connect, pipeline"
+        " and broker; rows and history equal the database",
+        pytest_of("tests/spark/cdc/test_cdc_database.py", marker="spark"),
+        (lines_like(r"^cdc \w+ from \w+: "),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
         "table-kill",
         "Tables, topic to table, rounds of faults for each format; guards taken out in turn",
         pytest_of(
@@ -280,6 +309,13 @@ PROOFS = (
             "tests/spark/tables/test_pipeline_kills.py",
             marker=EVERYTHING,
         ),
+        (lines_like(r"rounds of faults around a pipeline"), passed),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
+        "store-kill",
+        "Tables on S3, Iceberg in a REST catalog and Delta: kill -9, stopped stores, expired keys",
+        pytest_of("tests/spark/stores/test_store_kills.py", marker="crash"),
         (lines_like(r"rounds of faults around a pipeline"), passed),
         {"PENSTOCK_PROOF": "1"},
     ),

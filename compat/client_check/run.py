@@ -1,8 +1,6 @@
 """ClientCheck on a broker: all its checks, one after another, by the Java client.
 
-    python -m compat.client_check.run [--broker kafka] [--update]
-
-Each check of a feature that Penstock does not have yet (share groups) fails.
+python -m compat.client_check.run [--broker kafka] [--update]
 """
 
 import re

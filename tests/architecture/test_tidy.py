@@ -67,6 +67,7 @@ SHARED_NAMES = {
     "shard",
     "status",
     "steps",
+    "storage",
     "table",
     "text",
     "topics",

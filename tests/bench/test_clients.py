@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from penstock.bench import assignment as words
-from penstock.bench import membership
+from penstock.bench import membership, offset_lookups
 from penstock.bench.assignment import Assignment, Progress
 from penstock.bench.lanes import Lanes
 from penstock.bench.measurement import ClientResult
 from penstock.bench.membership import JOINING, LEAVING, Group
+from penstock.bench.offset_lookups import Finder, OffsetNotFoundError
 from penstock.bench.producing import Producer
 from penstock.bench.reading import Follower, NothingToReadError, Reader, RecordsMissingError
 from penstock.bench.topics import bench_topic
@@ -126,6 +127,28 @@ def test_a_reader_counts_what_is_there_and_begins_anew_at_the_end(work: Assignme
 def test_nothing_to_read_is_an_error(work: Assignment) -> None:
     with pytest.raises(NothingToReadError, match="produce to it first"):
         Reader(work)
+    with pytest.raises(NothingToReadError, match="produce to it first"):
+        Finder(work)
+
+
+def test_a_finder_gets_the_batch_of_each_offset(work: Assignment) -> None:
+    produced(work)
+    finder = Finder(replace(work, role=words.FINDER, workload=replace(SMALL, count=50)))
+    result = finder.run(time.monotonic_ns(), lambda _progress: None)
+    finder.close()
+    assert result.records == result.requests == result.latency.count == 50
+    assert result.bytes > 0
+
+
+def test_an_answer_before_the_offset_ends_the_lookups(
+    work: Assignment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produced(work)
+    finder = Finder(replace(work, role=words.FINDER, workload=replace(SMALL, count=50)))
+    monkeypatch.setattr(offset_lookups, "whole_batches", lambda *_: (0, 0))
+    with pytest.raises(OffsetNotFoundError, match="was asked for offset"):
+        finder.run(time.monotonic_ns(), lambda _progress: None)
+    finder.close()
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

@@ -18,6 +18,8 @@ WRONG: list[tuple[Mapping[str, Any], str]] = [
     ({"clients": 0}, "clients 0 is outside"),
     ({"in_flight": 6}, "1 to 5"),
     ({"rate": 0.0}, "rate 0 is outside"),
+    ({"size_bytes": 0}, "size 0 is outside of what is possible: 1 to 1,000,000"),
+    ({"rate": 1e10}, "rate 10,000,000,000 is outside of what is possible: 0.001 to 1,000,000,000"),
     ({"keys": "all"}, "none, uniform, zipf"),
     ({"acks": 2}, "acks 2 is not known"),
     ({"compression": "brotli"}, "none, gzip, snappy, lz4, zstd"),

@@ -270,6 +270,24 @@ def test_each_address_has_its_own_limit() -> None:
         assert serves(other)
 
 
+def test_ipv6_addresses_of_one_network_have_the_limit_of_one_address() -> None:
+    async def go() -> tuple[list[bool], int]:
+        metrics = Registry()
+        dispatcher = Dispatcher(FakeServices().services, HANDLERS, metrics)
+        settings = ListenerSettings(connections_per_address_max=2)
+        state, entrance = ListenerState(settings, dispatcher, metrics), Entrance()
+        addresses = ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1"]
+        addresses += ["10.0.0.1", "::ffff:10.0.0.1", "::ffff:10.0.0.1"]
+        opened = [(ConnectionProtocol(state, entrance), one) for one in addresses]
+        found = [state.admit(connection, entrance, one) for connection, one in opened]
+        for connection, one in opened:
+            state.dismiss(connection, entrance, one)
+        state.stop()
+        return found, len(state.by_address)
+
+    assert asyncio.run(go()) == ([True, True, False, True, True, True, False], 0)
+
+
 def test_an_answer_that_the_socket_does_not_take_counts() -> None:
     """Also one below 1 MiB, which is what consumers ask for: thousands of them are gigabytes."""
 

@@ -138,14 +138,14 @@ def declared_file(tmp_path: Path) -> str:
 def test_check_tells_every_problem_with_its_line(penstock: Penstock, tmp_path: Path) -> None:
     path = tmp_path / "bad.toml"
     path.write_text(
-        "[listener]\nprt = 1\nport = 'x'\n[[topics]]\nname = 'a b'\nrouting = 'queue'\n"
+        "[listener]\nprt = 1\nport = 'x'\n[[topics]]\nname = 'a b'\nrouting = 'ring'\n"
         "[[topics]]\nname = 'c'\nsettings = { 'retention.mss' = 5 }\n"
     )
     outcome = penstock("config", "check", str(path))
     assert outcome.code == 1
     told = outcome.errors
     assert [f"line {number}" in told for number in (2, 3, 6)] == [True] * 3
-    assert "comes with share groups" in told
+    assert 'Use "fanout" or "queue".' in told
     assert "line 7: topic 'c': Unknown topic config name: retention.mss" in told
 
 

@@ -101,11 +101,17 @@ def test_one_record(dlq: Penstock) -> None:
 
 def test_replay(dlq: Penstock, broker: Broker) -> None:
     before = len(broker.records("orders"))
-    first = dlq("replay", "dlq.orders", "--limit", "1")
+    asked = dlq("replay", "dlq.orders")
+    assert asked.code == 2
+    assert "cannot ask for confirmation without a terminal" in asked.errors
+    assert len(broker.records("orders")) == before
+    first = dlq("replay", "dlq.orders", "--limit", "1", "--yes")
     assert first.output == "1 record replayed\n  orders: 1\n"
-    rest = dlq("replay", "dlq.orders", "--json")
+    same = dlq("replay", "dlq.orders", "--to", "dlq.orders")
+    assert (same.code, "is the dead-letter topic itself" in same.errors) == (2, True)
+    rest = dlq("replay", "dlq.orders", "--json", "--to", "orders")
     assert json.loads(rest.output) == {"records": {"orders": 2}, "passed_over": 1}
-    assert dlq("replay", "dlq.orders").output == "0 records replayed\n"
+    assert dlq("replay", "dlq.orders", "--yes").output == "0 records replayed\n"
     assert [one.value for one in broker.records("orders")[before:]] == [
         *("value0", "value1", "value2")
     ]
@@ -113,7 +119,12 @@ def test_replay(dlq: Penstock, broker: Broker) -> None:
 
 
 def test_an_unknown_topic(dlq: Penstock) -> None:
-    for words in (("list", "nowhere"), ("replay", "nowhere"), ("show", "nowhere", "0", "0")):
+    for words in (
+        ("list", "nowhere"),
+        ("replay", "nowhere", "--yes"),
+        ("replay", "dlq.orders", "--to", "nowhere"),
+        ("show", "nowhere", "0", "0"),
+    ):
         outcome = dlq(*words)
         assert outcome.code == 1
         assert "nowhere" in outcome.errors

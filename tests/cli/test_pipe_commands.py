@@ -46,6 +46,9 @@ def test_list(penstock: Penstock, child: Broker, parent: Broker) -> None:
 
 def test_a_broker_without_pipes_has_an_empty_list(penstock: Penstock, alone: Broker) -> None:
     assert json.loads(penstock("pipe", "list", "--json").output) == []
+    assert penstock("pipe", "list").output == (
+        "no pipes; add one with [[pipes]] in the settings file of the broker\n"
+    )
 
 
 def test_status(penstock: Penstock, child: Broker) -> None:
@@ -55,6 +58,15 @@ def test_status(penstock: Penstock, child: Broker) -> None:
     assert "copying" in done.output
     document = json.loads(penstock("pipe", "status", "hq", "--json").output)
     assert document["partitions"][0]["end_offset"] == 2
+
+
+def test_status_without_partitions(
+    penstock: Penstock, parent: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker(child_settings([down_pipe(parent.bootstrap_server, topics=("other",))])) as running:
+        monkeypatch.setenv("PENSTOCK_ADMIN_URL", Operator(running).url)
+        done = penstock("pipe", "status", "hq")
+    assert done.output.splitlines()[-1].startswith("no partitions: the parent has none of")
 
 
 def test_an_unknown_pipe(penstock: Penstock, child: Broker) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.edge.tree_text import tree_lines
-from penstock.cli.registry.registry_access import Access
+from penstock.cli.registry.registry_access import TREE_BYTES_MAX, Access
 from penstock.edge.registry.documents import NodeDocument
 from penstock.edge.registry.node_roles import Role
-from penstock.edge.registry.registry_http import RegistryHttp
+from penstock.edge.registry.registry_errors import RegistryUnreachableError
+from penstock.edge.registry.registry_http import ANSWER_BYTES_MAX, RegistryHttp
 from penstock.node.registry.registry_process import RegistryOptions, RegistryServer
 from tests.cli.conftest import Outcome, Penstock
 
@@ -122,7 +123,7 @@ def test_a_registry_that_is_unreachable(tmp_path: Path, penstock: Penstock) -> N
     found = penstock("edge", "tree", "--registry", "http://127.0.0.1:1", "--token-file", str(token))
     assert found.code == 3
     assert "the registry http://127.0.0.1:1 cannot be used" in found.errors
-    assert "hint: Check that it runs" in found.errors
+    assert "hint: Start one with `penstock registry`" in found.errors
 
 
 def test_the_token_is_sent_over_tls_or_to_this_machine_only(penstock: Penstock) -> None:
@@ -149,6 +150,33 @@ def test_another_server_is_not_a_registry(
     monkeypatch.setattr(Access, "ask", lambda *_: b"<html>")
     found = penstock("registry", "nodes")
     assert "not as a registry does" in found.errors
+
+
+@pytest.mark.parametrize("port", ["x", "65536", "-1"])
+def test_a_wrong_port_names_the_range(penstock: Penstock, port: str) -> None:
+    found = penstock("registry", "--port", port)
+    assert found.code == 2
+    assert f"'{port}' is not a whole number from 0 to 65535" in found.errors
+
+
+def test_only_a_tree_may_be_large(
+    monkeypatch: pytest.MonkeyPatch, penstock: Penstock, tmp_path: Path
+) -> None:
+    """Another server at this address may answer with any number of bytes."""
+    token = tmp_path / "token"
+    token.write_text("t" * 40)
+    bounds: list[int] = []
+
+    class Endless(RegistryHttp):
+        def __init__(self, url: str, context: object, **options: int) -> None:
+            bounds.append(options["answer_bytes_max"])
+            raise RegistryUnreachableError(url)
+
+    monkeypatch.setattr("penstock.cli.registry.registry_access.RegistryHttp", Endless)
+    where = ["--token-file", str(token)]
+    assert penstock("edge", "tree", *where).code == 3
+    assert penstock("registry", "token", "store-17", *where).code == 3
+    assert bounds == [TREE_BYTES_MAX, ANSWER_BYTES_MAX]
 
 
 def test_without_a_command_it_serves(

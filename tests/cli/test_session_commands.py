@@ -162,6 +162,8 @@ def test_the_sessions_of_a_principal_end(session: Penstock, opened: Open) -> Non
     assert [is_connected(one) for one in (first, second, other)] == [False, False, True]
     assert listed(session, "--principal", "User:alice") == []
     assert session("end", "--principal", "User:alice").output == "0 sessions ended\n"
+    none = session("list", "--principal", "User:alice").output
+    assert none == "no clients of User:alice are connected to this broker\n"
 
 
 def test_one_session_ends(session: Penstock, opened: Open) -> None:

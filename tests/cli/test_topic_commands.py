@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import brokers, exits
+from penstock.client.cluster import Cluster
 from penstock.client.transport.addresses import Address
-from penstock.core.errors import BrokerAnswerError
+from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages import create_topics, incremental_alter_configs, produce
+from penstock.protocol.messages.metadata import MetadataResponseTopic
 from penstock.records.batch import read_header
 from penstock.records.builder import read_records
 from tests.cli.conftest import Penstock
@@ -46,6 +48,20 @@ def test_create_list_describe_delete(penstock: Penstock) -> None:
     assert "cleanup.policy" not in described
     assert penstock("topic", "delete", "--yes", "orders").output == "orders deleted\n"
     assert "no topics" in penstock("topic", "list").output
+
+
+def test_a_new_topic_that_brokers_learn_of_late_is_waited_for(
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, refusals = Cluster.topic, iter(range(2))
+
+    def late(self: Cluster, name: str) -> MetadataResponseTopic:
+        if next(refusals, None) is not None:
+            raise UnknownTopicOrPartitionError(f"topic {name!r} not found.")
+        return find(self, name)
+
+    monkeypatch.setattr(Cluster, "topic", late)
+    assert penstock("topic", "create", "orders").output == "orders created, 1 partition\n"
 
 
 def test_json_of_each(penstock: Penstock) -> None:

@@ -8,6 +8,8 @@ import pytest
 from penstock.cluster.configs.described_configs import ConfigSource, Synonym
 from penstock.cluster.configs.group_configs import (
     ASSIGNMENT_INTERVAL,
+    DEAD_LETTER_COPY,
+    DEAD_LETTER_TOPIC,
     GROUP_CONFIGS,
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
@@ -37,6 +39,7 @@ from penstock.core.settings.coordinator_settings import GroupsSettings
 KAFKA = json.loads((Path(__file__).parent / "kafka_4_3_1_group_configs.json").read_text())[
     "configs"
 ]
+KAFKAS = GROUP_CONFIGS.keys() & KAFKA.keys()
 RULES = group_rules(GroupsSettings())
 QUICK = group_rules(
     GroupsSettings(
@@ -53,10 +56,11 @@ QUICK = group_rules(
 
 
 def test_the_table_has_what_kafka_has_for_the_groups_there_are() -> None:
-    assert GROUP_CONFIGS.keys() == {name for name in KAFKA if not name.startswith("streams.")}
+    assert {name for name in KAFKA if not name.startswith("streams.")} == KAFKAS
+    assert GROUP_CONFIGS.keys() - KAFKAS == {DEAD_LETTER_TOPIC, DEAD_LETTER_COPY}
 
 
-@pytest.mark.parametrize("name", GROUP_CONFIGS)
+@pytest.mark.parametrize("name", sorted(KAFKAS))
 def test_a_setting_is_kafkas(name: str) -> None:
     ours, kafkas = GROUP_CONFIGS[name], KAFKA[name]
     assert ours.type is SettingType[kafkas["type"]]
@@ -186,7 +190,7 @@ def test_a_description_says_where_values_come_from() -> None:
     found = {
         entry.config.name: entry for entry in describe_group({SESSION_TIMEOUT: "70000"}, QUICK)
     }
-    assert list(found) == sorted(GROUP_CONFIGS)
+    assert list(found) == sorted(KAFKAS)
     session = found[SESSION_TIMEOUT]
     # As it is stored, whatever is in force.
     assert (session.value, session.source) == ("70000", ConfigSource.GROUP)
@@ -232,3 +236,33 @@ def test_the_settings_of_deliveries() -> None:
         is_renew_enabled=False,
     )
     assert delivery_settings({SHARE_OFFSET_RESET: "nonsense"}, RULES).offset_reset == latest
+
+
+# --- Dead letters: Kafka 4.4's settings ---
+
+
+def test_settings_of_dead_letters_are_described_where_they_are_set() -> None:
+    given = {DEAD_LETTER_TOPIC: "dlq.orders"}
+    (one,) = [entry for entry in describe_group(given, RULES) if entry.config.name not in KAFKAS]
+    assert (one.config.name, one.value) == (DEAD_LETTER_TOPIC, "dlq.orders")
+
+
+def test_settings_of_dead_letters_are_used() -> None:
+    given = {DEAD_LETTER_TOPIC: " dlq.orders ", DEAD_LETTER_COPY: "TRUE"}
+    assert checked_settings(given, RULES) == {
+        DEAD_LETTER_TOPIC: "dlq.orders",
+        DEAD_LETTER_COPY: "true",
+    }
+    settings = delivery_settings(given, RULES)
+    assert (settings.dead_letter_topic, settings.copies_dead_letters) == ("dlq.orders", True)
+    assert delivery_settings({DEAD_LETTER_TOPIC: "no topic"}, RULES).dead_letter_topic == ""
+    assert checked_settings({DEAD_LETTER_TOPIC: ""}, RULES) == {DEAD_LETTER_TOPIC: ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("a b", "Topic name is invalid"), ("__state", "belongs to the broker"), ("x" * 250, "length")],
+)
+def test_a_wrong_dead_letter_topic_is_refused(name: str, words: str) -> None:
+    with pytest.raises(InvalidTopicConfigError, match=words):
+        checked_settings({DEAD_LETTER_TOPIC: name}, RULES)

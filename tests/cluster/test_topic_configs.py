@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.configs.described_configs import NO_LAYERS, broker_synonyms
-from penstock.cluster.configs.topic_config_table import SettingType
+from penstock.cluster.configs.described_configs import (
+    NO_LAYERS,
+    broker_synonyms,
+    describe_topic,
+)
+from penstock.cluster.configs.topic_config_table import BEYOND_KAFKA, KAFKA_TABLE, SettingType
 from penstock.cluster.configs.topic_configs import (
     TOPIC_CONFIGS,
     check_override,
@@ -14,6 +18,7 @@ from penstock.cluster.configs.topic_configs import (
     parse_value,
     usable_topic_settings,
 )
+from penstock.cluster.configs.topic_routing import TopicRouting, topic_routing
 from penstock.core.errors import InvalidTopicConfigError
 
 KAFKA = json.loads((Path(__file__).parent / "kafka_4_3_1_topic_configs.json").read_text())[
@@ -21,8 +26,43 @@ KAFKA = json.loads((Path(__file__).parent / "kafka_4_3_1_topic_configs.json").re
 ]
 
 
-def test_the_table_has_every_setting_of_kafka_and_no_other() -> None:
-    assert TOPIC_CONFIGS.keys() == KAFKA.keys()
+def test_the_table_has_every_setting_of_kafka_and_a_few_of_ours() -> None:
+    assert TOPIC_CONFIGS.keys() - KAFKA.keys() == {one.name for one in BEYOND_KAFKA}
+    assert {one.name for one in KAFKA_TABLE} == KAFKA.keys()
+
+
+def test_a_setting_that_kafka_lacks_is_described_only_where_it_is_set() -> None:
+    assert {one.config.name for one in describe_topic({})} == KAFKA.keys()
+    given = {"penstock.routing": "queue", "errors.deadletterqueue.group.enable": "true"}
+    described = {one.config.name: one.value for one in describe_topic(given)}
+    assert described.keys() - KAFKA.keys() == given.keys()
+    assert described["penstock.routing"] == "queue"
+
+
+@pytest.mark.parametrize(
+    ("settings", "routing"),
+    [
+        ({}, TopicRouting(is_queue=False, buffer_size=None)),
+        ({"penstock.routing": "queue"}, TopicRouting(is_queue=True, buffer_size=None)),
+        ({"penstock.routing": " queue "}, TopicRouting(is_queue=True, buffer_size=None)),
+        ({"penstock.routing": "ring"}, TopicRouting(is_queue=False, buffer_size=None)),
+        ({"penstock.buffer.size": "7"}, TopicRouting(is_queue=False, buffer_size=7)),
+        ({"penstock.buffer.size": "0"}, TopicRouting(is_queue=False, buffer_size=None)),
+        ({"penstock.buffer.size": "-7"}, TopicRouting(is_queue=False, buffer_size=None)),
+        ({"penstock.buffer.size": "9" * 30}, TopicRouting(is_queue=False, buffer_size=None)),
+    ],
+)
+def test_the_routing_of_a_topic(settings: dict[str, str], routing: TopicRouting) -> None:
+    assert topic_routing(settings) == routing
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("penstock.routing", "ring"), ("penstock.buffer.size", "1000001")],
+)
+def test_a_wrong_routing_is_refused(name: str, text: str) -> None:
+    with pytest.raises(InvalidTopicConfigError, match=name):
+        check_override(name, text)
 
 
 @pytest.mark.parametrize("name", sorted(KAFKA))

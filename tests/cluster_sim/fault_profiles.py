@@ -44,6 +44,20 @@ PROFILES: Final[dict[str, tuple[int, Plan]]] = {
             kinds=("coordinator", "coordinator", "elect", "expire", "pause", "reset", "kill"),
         ),
     ),
+    # Transactions that are decided, and whose markers do not arrive for seconds. The coordinators
+    # of a transaction and of a group are often no replicas of one another.
+    "markers": (
+        1,
+        Plan(
+            brokers=5,
+            partitions=2,
+            seconds=20.0,
+            has_coordinators=True,
+            kinds=("crowded link", "crowded link", "crowded link", "cut", "coordinator"),
+            gap_seconds=(0.5, 3.0),
+            lag_seconds=0.7,
+        ),
+    ),
     # Other values of min.insync.replicas while replicas are out of sync.
     "minimum": (
         2,

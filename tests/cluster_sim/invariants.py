@@ -34,6 +34,7 @@ from penstock.cluster.values import read_topic
 from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.partition import PartitionState
 from penstock.storage.log.partition_log import PartitionLog
+from penstock.storage.managed_directory import ManagedDirectory
 from tests.cluster_sim.brokers import SimulatedBroker
 from tests.cluster_sim.store import StoreNetwork
 
@@ -54,10 +55,16 @@ class Replica:
     state: PartitionState | None = None
     """The role object: its identity changes with role and epoch."""
     log: PartitionLog | None = None
+    home: ManagedDirectory | None = None
     high_watermark: int = 0
     end_offset: int = 0
     synced_offset: int = 0
-    """Also after a crash: a restart must find everything below."""
+
+    @property
+    def kept_offset(self) -> int:
+        """Up to where a restart must find records. A cut that a crash interrupts may be done."""
+        is_being_cut = self.home is not None and self.log in self.home.unsettled
+        return self.high_watermark if is_being_cut else self.synced_offset
 
 
 @dataclass
@@ -298,9 +305,9 @@ class Invariants:
         if replica is None or (broker.id in known.removed and replica.log is not log):
             replica = known.replicas[broker.id] = Replica(broker.incarnation)
         if replica.incarnation != broker.incarnation:
-            if log.end_offset < replica.synced_offset and log.problem is None:
+            if log.end_offset < replica.kept_offset and log.problem is None:
                 raise ViolationError(
-                    f"{where}: synced below {replica.synced_offset}, found {log.end_offset}"
+                    f"{where}: synced below {replica.kept_offset}, found {log.end_offset}"
                 )
             replica.incarnation, replica.state = broker.incarnation, None
         elif log.end_offset < replica.high_watermark and not known.was_unclean:
@@ -320,6 +327,8 @@ class Invariants:
                 f"epoch {log.latest_epoch}"
             )
         replica.state, replica.log, replica.high_watermark = state, log, state.high_watermark
+        assert broker.served is not None
+        replica.home = broker.served.storage.manager.home_of(hosted.name)
         replica.end_offset, replica.synced_offset = log.end_offset, log.synced_offset
         if state.is_leader:
             self._leads(broker, known, hosted, where, is_new=is_new)

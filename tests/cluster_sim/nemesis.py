@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from penstock.coordinator.kinds import KINDS_BY_TOPIC
 from penstock.core.types import TopicPartition
+from penstock.node.foundation import MEMORY_PATH
+from penstock.storage.disk.data_directory import read_properties
 from tests.cluster_sim.brokers import SimulatedBroker
 from tests.cluster_sim.fault_profiles import Plan
 from tests.cluster_sim.invariants import Invariants
@@ -53,7 +55,7 @@ class Nemesis:
         self.operate: Callable[[Callable[[Operator], Coroutine[Any, Any, None]]], None]
         """Lets the operator do something; there is one from the creation of the topics on."""
         self._is_over = False
-        self._has_foreign_disk = False
+        self._on_foreign_disk: SimulatedBroker | None = None
         self._damaged = invariants.damaged
         self.count = 0
         kinds: dict[str, Callable[[], None]] = {
@@ -65,6 +67,7 @@ class Nemesis:
             "cut": self._cut,
             "isolate": self._isolate,
             "slow link": self._slow_link,
+            "crowded link": self._crowd,
             "reset": self._reset,
             "cut from store": self._cut_from_store,
             "lost answers": self._lose_answers,
@@ -203,6 +206,11 @@ class Nemesis:
         self._network.host(self._any().host).is_slow = True
         self._later(FAULT_SECONDS, self._network.heal)
 
+    def _crowd(self) -> None:
+        one, other = self._random.sample(list(self._brokers.values()), 2)
+        self._network.crowd(one.host, other.host)
+        self._later(FAULT_SECONDS, self._network.heal)
+
     def _reset(self) -> None:
         self._network.reset_some(self._random.random())
 
@@ -279,6 +287,8 @@ class Nemesis:
         self._later(FAULT_SECONDS, lambda: self._serve_all_logs(broker))
 
     def _serve_all_logs(self, broker: SimulatedBroker) -> None:
+        if broker is self._on_foreign_disk:
+            return  # its own disk has the damage
         path = self._damaged.pop(broker.id, None)
         if path is not None:
             if broker.is_alive:
@@ -289,7 +299,7 @@ class Nemesis:
     def _wipe(self) -> None:
         broker = self._any()
         # The own disk comes back after a foreign one: it must not be lost meanwhile.
-        if self._has_foreign_disk or not self._invariants.may_wipe(broker.id):
+        if self._on_foreign_disk is not None or not self._invariants.may_wipe(broker.id):
             return
         if broker.is_alive:
             broker.crash(loses_power=False)
@@ -300,9 +310,9 @@ class Nemesis:
     def _foreign_disk(self) -> None:
         """Start a broker on a copy of another one's disk, which it must refuse; then on its own."""
         broker, other = self._random.sample(list(self._brokers.values()), 2)
-        if self._has_foreign_disk:
-            return
-        self._has_foreign_disk = True
+        if self._on_foreign_disk is not None or not read_properties(other.disk, MEMORY_PATH):
+            return  # An empty disk has no owner: a broker on it has lost its own.
+        self._on_foreign_disk = broker
         if broker.is_alive:
             broker.crash(loses_power=False)
         own = broker.disk
@@ -313,8 +323,11 @@ class Nemesis:
             if broker.is_alive:
                 broker.crash(loses_power=False)
             broker.replace_disk(own)
+            path = self._damaged.pop(broker.id, None)
+            if path is not None:
+                own.remove_if_present(path)
             broker.start()
-            self._has_foreign_disk = False
+            self._on_foreign_disk = None
 
         self._loop.at(self._loop.world, self._random.uniform(*DOWN_SECONDS), restore)
 

@@ -22,6 +22,7 @@ from tests.cluster_sim.loop import MACHINE, Machine, SimulatedLoop
 from tests.cluster_sim.transport import DELAY_SECONDS, Host, SimulatedTransport
 
 SLOW_DELAY_SECONDS: Final = (0.05, 0.4)
+CROWDED_DELAY_SECONDS: Final = (0.5, 2.0)
 CONNECT_RETRY_SECONDS: Final = 0.5
 
 
@@ -84,6 +85,8 @@ class SimulatedNetwork:
     def delay_seconds(self, here: Host, there: Host) -> float:
         """Return the delay of one piece."""
         bounds = SLOW_DELAY_SECONDS if here.is_slow or there.is_slow else DELAY_SECONDS
+        if there.name in here.crowded_to:
+            bounds = CROWDED_DELAY_SECONDS
         return self.random.uniform(*bounds)
 
     # --- Called by the loop ---
@@ -149,10 +152,16 @@ class SimulatedNetwork:
         if both_ways:
             self.host(other).cut_to.add(one)
 
+    def crowd(self, one: str, other: str) -> None:
+        """Delay what two hosts send each other, by seconds; other hosts reach both as before."""
+        self.host(one).crowded_to.add(other)
+        self.host(other).crowded_to.add(one)
+
     def heal(self) -> None:
-        """End all cuts and slow links."""
+        """End all cuts, crowded and slow links."""
         for host in self.hosts.values():
             host.cut_to.clear()
+            host.crowded_to.clear()
             host.is_slow = False
         for host in self.hosts.values():
             for transport in [*host.transports]:

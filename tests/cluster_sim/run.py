@@ -19,6 +19,7 @@ import logging
 import multiprocessing
 import sys
 import time
+import traceback
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,8 @@ class Trace:
     events: list[str] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
     error: BaseException | None = None
+    """Without the frames of the run: they would keep it in memory."""
+    frames: str = ""
 
     def text(self) -> str:
         """Return the outcome for a person."""
@@ -61,14 +64,14 @@ class Trace:
         if self.error is None:
             return head
         shown = "\n".join(self.events[-EVENTS_SHOWN:])
-        return f"{head}\n{shown}\n{self.error!r}"
+        return f"{head}\n{shown}\n{self.frames}{self.error!r}"
 
 
 @contextmanager
 def without_collector() -> Iterator[None]:
     """Let nothing be collected during a run: a collected coroutine runs its `finally`.
 
-    The collection after the run looks at the objects of the run only.
+    The collection after the run looks at the objects of the run only: older ones stay frozen.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -76,7 +79,6 @@ def without_collector() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.unfreeze()
         if was_enabled:
             gc.enable()
 
@@ -109,7 +111,9 @@ def _trace_of(seed: int, plan: Plan) -> Trace:
             loop.run_until_complete(world.run())
             _check_history(world)
         except Exception as error:  # noqa: BLE001 - the trace has it
-            trace.error = error
+            trace.frames = "".join(traceback.format_tb(error.__traceback__))
+            trace.error = error.with_traceback(None)
+            trace.error.__context__ = trace.error.__cause__ = None
         finally:
             loop.end()
     _dispose(world)

@@ -17,8 +17,8 @@ from typing import Final
 from penstock.client import calls
 from penstock.client.coordinators import CoordinatorKind
 from penstock.client.transactions.producer_transactions import VERSION_2
-from penstock.client.transactions.producer_transactions import _end as end_transaction
-from penstock.client.transactions.producer_transactions import _init as start_transactions
+from penstock.client.transactions.producer_transactions import end_call as end_transaction
+from penstock.client.transactions.producer_transactions import start_call as start_transactions
 from penstock.client.transactions.transaction_outcomes import REFUSALS, OpenTransaction
 from penstock.client.transport.call import Call, raise_error
 from penstock.core.errors import (
@@ -45,6 +45,8 @@ ABANDON_SHARE: Final = 0.05
 CRASH_SHARE: Final = 0.4
 """Of the ends in doubt: the producer does not find out."""
 OTHER_OWNER_SHARE: Final = 0.7
+HANDED_OVER_SHARE: Final = 0.7
+"""Of the acknowledged transactions of a copier: the next owner begins at once."""
 COPIER_GROUP: Final = "copier"
 
 NOT_ENDED: Final = frozenset(
@@ -268,6 +270,8 @@ class Copier(TransactionalProducer):
         """Go on behind the committed positions."""
         assert self._positions is not None
         self._positions.update(positions)
+        if positions and self.random.random() < HANDED_OVER_SHARE:
+            self._identity = None
 
 
 def add_positions(

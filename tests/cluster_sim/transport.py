@@ -34,6 +34,8 @@ class Host:
     is_slow: bool = False
     cut_to: set[str] = field(default_factory=set)
     """Hosts to which nothing arrives from here."""
+    crowded_to: set[str] = field(default_factory=set)
+    """Hosts to which everything arrives late from here."""
     transports: "dict[SimulatedTransport, None]" = field(default_factory=dict)
 
 

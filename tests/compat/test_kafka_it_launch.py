@@ -178,6 +178,12 @@ def test_milliseconds_of_a_test_become_seconds_within_the_limits(tmp_path: Path)
     assert (cluster.session_seconds, cluster.replica_lag_seconds_max) == (3.0, 2.5)
 
 
+def test_share_groups_are_off_in_tests_without_their_feature(tmp_path: Path) -> None:
+    for features, is_enabled in (("", True), ("share.version=1", True), ("share.version=0", False)):
+        variables = settings_environment(node(tmp_path, {**PLAIN, "EXTERNAL_FEATURES": features}))
+        assert load_settings("", variables, {}).settings.groups.share_enabled is is_enabled
+
+
 def test_a_broker_of_penstock_gets_settings_of_the_controller_after_its_own(tmp_path: Path) -> None:
     controller_file = tmp_path / "server-0.properties"
     controller_file.write_text("num.partitions=5\ndefault.replication.factor=2\n")
@@ -229,5 +235,10 @@ def test_every_listed_test_belongs_to_a_class_that_is_run() -> None:
 def test_a_class_and_a_method_are_selected_by_short_name() -> None:
     full = "kafka.server.ShareGroupDescribeRequestTest"
     assert selectors(CLASSES, ["ShareGroupDescribeRequestTest.testX"]) == [
-        ["-c", full, "--include-methodname", f".*{full}#testX.*"]
+        [
+            "-c",
+            full,
+            "--include-methodname",
+            r".*kafka\.server\.ShareGroupDescribeRequestTest#testX.*",
+        ]
     ]

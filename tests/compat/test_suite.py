@@ -88,6 +88,7 @@ TABLE = """
     _TEST(0055_producer_latency, TEST_F_KNOWN_ISSUE_WIN32),
     _TEST(0081_admin, 0, TEST_BRKVER(0, 10, 2, 0)),
     _TEST(0170_share_consumer_subscription, 0, TEST_BRKVER(4, 2, 0, 0)),
+    _TEST(0173_share_consumer_commit_async_local, TEST_F_LOCAL),
     _TEST(8000_idle, TEST_F_MANUAL),
 """
 
@@ -98,6 +99,7 @@ def test_tests_of_librdkafka_that_need_no_broker_or_break_connections_are_left_o
         "0011_produce_batch",
         "0055_producer_latency",
         "0081_admin",
+        "0170_share_consumer_subscription",
     ]
 
 

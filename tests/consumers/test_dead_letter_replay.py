@@ -1,5 +1,6 @@
 """Replay of dead letters: each record once, also after a crash in the middle; on three brokers."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +13,12 @@ from penstock.client.transport.addresses import parse_addresses
 from penstock.client.transport.options import ClientOptions
 from penstock.consumers import dead_letter_replay
 from penstock.consumers.consumer_record import ConsumerRecord
-from penstock.consumers.dead_letter_replay import replay
+from penstock.consumers.dead_letter_replay import (
+    Chosen,
+    Replayed,
+    ReplayTo,
+    original_topics,
+)
 from penstock.consumers.dead_letter_topics import (
     list_topics,
     read_dead_letter,
@@ -29,6 +35,7 @@ from penstock.testing.topic_names import fresh_topic_name
 from tests.oracle.both_brokers import kinds_of_brokers, running_bootstrap
 
 DLQ_COUNT = 7
+MARKER_SECONDS_MAX = 20.0
 
 
 @pytest.fixture(scope="module", params=kinds_of_brokers(pytest.mark.interop))
@@ -68,9 +75,19 @@ def topic(bootstrap: str) -> str:
     return name
 
 
-def values(bootstrap: str, topic: str) -> list[tuple[int, str | None]]:
-    found = topic_records.arrived_records(bootstrap, topic)
-    return sorted((one.partition, one.value) for one in found)
+def values(bootstrap: str, topic: str, count: int = DLQ_COUNT) -> list[tuple[int, str | None]]:
+    """What arrives; the end of a transaction is acknowledged before its markers are written."""
+    deadline = time.monotonic() + MARKER_SECONDS_MAX
+    while True:
+        found = topic_records.arrived_records(bootstrap, topic)
+        if len(found) >= count or time.monotonic() > deadline:
+            return sorted((one.partition, one.value) for one in found)
+
+
+def replay(cluster: Cluster, topic: str, limit: int | None = None) -> Replayed:
+    chosen = Chosen(topic, limit=limit)
+    to = ReplayTo(frozenset(original_topics(cluster, chosen)))
+    return dead_letter_replay.replay(cluster, chosen, to)
 
 
 EXPECTED = sorted((number % 2, f"v{number}") for number in range(DLQ_COUNT))
@@ -113,13 +130,14 @@ def test_a_replay_that_dies_in_the_middle_is_repeated_without_a_double(
     monkeypatch.setattr(ProducerTransactions, "end", dies)
     with pytest.raises(KeyboardInterrupt):
         replay(cluster, f"dlq.{topic}")
-    assert len(values(bootstrap, topic)) == 3
+    assert len(values(bootstrap, topic, 3)) == 3
     assert replay(cluster, f"dlq.{topic}").count == DLQ_COUNT - 3
     assert values(bootstrap, topic) == EXPECTED
 
 
 def test_a_second_replay_fences_the_first(bootstrap: str, cluster: Cluster, topic: str) -> None:
-    first = dead_letter_replay._Replay(cluster, f"dlq.{topic}")
+    to = ReplayTo(frozenset({topic}))
+    first = dead_letter_replay._Replay(cluster, Chosen(f"dlq.{topic}"), to)
     letters = list(read_dead_letters(cluster, f"dlq.{topic}"))
     assert replay(cluster, f"dlq.{topic}").count == DLQ_COUNT
     with pytest.raises(BrokerAnswerError):
@@ -134,6 +152,25 @@ def test_records_of_other_programs_are_passed_over(
     done = replay(cluster, f"dlq.{topic}")
     assert (done.count, done.passed_over) == (DLQ_COUNT, 1)
     assert replay(cluster, f"dlq.{topic}").passed_over == 0
+
+
+def test_a_letter_that_names_a_topic_that_was_not_confirmed_ends_the_replay(
+    bootstrap: str, cluster: Cluster, topic: str
+) -> None:
+    other = fresh_topic_name("payments")
+    topic_records.create_topic(bootstrap, other, 1, {})
+    record = ConsumerRecord(other, 0, 9, 5, b"k", b"forged", (), 3)
+    forged = outgoing(f"dlq.{topic}", record, group="g", error=ValueError("x"), now_ms=9)
+    headers = {key: value for key, value in forged.headers if value is not None}
+    topic_records.produce(bootstrap, f"dlq.{topic}", [forged.value], forged.key, headers, None)
+    chosen = Chosen(f"dlq.{topic}")
+    assert original_topics(cluster, chosen) == {topic: DLQ_COUNT, other: 1}
+    done = dead_letter_replay.replay(cluster, chosen, ReplayTo(frozenset({topic})))
+    assert (done.records, done.refused_topic) == ({topic: DLQ_COUNT}, other)
+    assert values(bootstrap, other, 0) == []
+    done = dead_letter_replay.replay(cluster, chosen, ReplayTo(topic=topic))
+    assert (done.records, done.refused_topic) == ({topic: 1}, None)
+    assert values(bootstrap, other, 0) == []
 
 
 def test_lists_and_single_records(bootstrap: str, cluster: Cluster, topic: str) -> None:
@@ -151,3 +188,40 @@ def test_lists_and_single_records(bootstrap: str, cluster: Cluster, topic: str) 
     assert (one.origin.topic, one.origin.offset, one.origin.error_text) == (topic, 4, "bad")
     with pytest.raises(ConsumerError, match="no record at offset 99"):
         read_dead_letter(cluster, TopicPartition(dlq, 0), 99)
+
+
+def share_letter(bootstrap: str, dlq: str, topic: str, offset: int) -> None:
+    """Write a letter without a copy, as each producer of the topic can."""
+    texts = {"topic": topic, "partition": "0", "offset": str(offset), "group": "packing"}
+    headers = {f"__dlq.errors.{name}": text.encode() for name, text in texts.items()}
+    topic_records.produce(bootstrap, dlq, [None], None, headers, None)
+
+
+def test_a_forged_letter_does_not_copy_another_topic(
+    bootstrap: str, cluster: Cluster, topic: str
+) -> None:
+    secret = fresh_topic_name("salaries")
+    topic_records.create_topic(bootstrap, secret, 1, {})
+    topic_records.produce(bootstrap, secret, ["secret"], None, {}, None)
+    share_letter(bootstrap, f"dlq.{topic}", secret, 0)
+    chosen = Chosen(f"dlq.{topic}")
+    assert original_topics(cluster, chosen, is_source=True) == {secret: 1}
+    done = dead_letter_replay.replay(cluster, chosen, ReplayTo(topic=topic))
+    assert (done.count, done.refused_topic) == (DLQ_COUNT, secret)
+    assert "secret" not in {value for _, value in values(bootstrap, topic)}
+    confirmed = ReplayTo(frozenset({secret}), topic)
+    assert dead_letter_replay.replay(cluster, chosen, confirmed).count == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "offset"),
+    [("own", 10**17), ("own", 3), ("a b", 0), ("", 0), ("x" * 300, 0), ("..", 0)],
+)
+def test_a_letter_whose_record_cannot_exist_is_passed_over(
+    bootstrap: str, cluster: Cluster, topic: str, name: str, offset: int
+) -> None:
+    source = topic if name == "own" else name
+    share_letter(bootstrap, f"dlq.{topic}", source, offset)
+    chosen, to = Chosen(f"dlq.{topic}"), ReplayTo(frozenset({source}), topic)
+    done = dead_letter_replay.replay(cluster, chosen, to)
+    assert (done.count, done.passed_over) == (DLQ_COUNT, 1)

@@ -1,6 +1,7 @@
 """Settings: the order of the three layers, every kind of problem, and the flat constructor."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -217,6 +218,73 @@ def test_flat_keywords_are_checked() -> None:
         BrokerConfig(port=70_000)
     with pytest.raises(ConfigError, match="advertised_host"):
         BrokerConfig(host="0.0.0.0")
+
+
+def test_keywords_of_files_switch_tls_on() -> None:
+    config = BrokerConfig(port=0, tls_cert="broker.crt", tls_key=Path("broker.key"))
+    (listener,) = config.listeners
+    assert (listener.protocol, listener.host, listener.port) == ("SSL", "127.0.0.1", 0)
+    assert listener.tls is not None
+    assert (listener.tls.certificate, listener.tls.key) == ("broker.crt", "broker.key")
+    assert listener.tls.client_auth == "none"
+
+
+def test_a_client_authority_requires_certificates_of_clients() -> None:
+    config = BrokerConfig(enable_tls=True, tls_cert="a.crt", tls_key="a.key", tls_ca="ca.crt")
+    (listener,) = config.listeners
+    assert listener.tls is not None
+    assert (listener.tls.client_auth, listener.tls.client_ca) == ("required", "ca.crt")
+
+
+def test_keywords_of_access_and_metrics() -> None:
+    config = BrokerConfig(metrics_port=0, log_level="debug", enable_acl=True, acl_config="acl.json")
+    assert (config.admin.enabled, config.admin.port) == (True, 0)
+    assert config.node.log_level == "debug"
+    assert (config.security.authorizer, config.security.acl_file) == ("acl", "acl.json")
+    assert BrokerConfig(enable_acl=False, enable_consumer_groups=True).security.authorizer == "none"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"enable_tls": True}, "tls_cert is missing"),
+        ({"tls_cert": "a.crt"}, "tls_key is missing"),
+        ({"enable_tls": False, "tls_cert": "a", "tls_key": "b"}, "enable_tls=False with files"),
+        ({"enable_consumer_groups": False}, "always serves groups"),
+        ({"admin_port": 1, "metrics_port": 2}, "name one port"),
+        ({"tls_cert": "a", "tls_key": "b", "port": 70_000}, "listener.port = 70000"),
+        ({"log_level": "loud"}, "node.log_level"),
+        # Neither may silently be a listener without TLS, or a broker without access rules.
+        ({"tls_cert": "", "tls_key": ""}, "tls_cert is missing"),
+        ({"tls_cert": "a", "tls_key": "b", "tls_ca": ""}, "tls_ca names no file"),
+        ({"enable_tls": False, "tls_cert": ""}, "enable_tls=False with files"),
+        ({"acl_config": "acl.json"}, "Pass enable_acl=True"),
+        ({"enable_acl": False, "acl_config": "acl.json"}, "Pass enable_acl=True"),
+        ({"enable_acl": "yes"}, "neither True nor False"),
+    ],
+)
+def test_contradictory_keywords_name_a_remedy(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BrokerConfig(**keywords)
+
+
+def test_keywords_of_a_tree_with_rules_and_an_advertised_address() -> None:
+    text = (
+        "[listener]\nadvertised_host = 'broker.example.com'\nadvertised_port = 9\n"
+        "[security]\nauthorizer = 'acl'\nsuper_users = 'User:a'"
+    )
+    loaded = load_settings(text, {}, {}).settings
+    config = BrokerConfig(settings=loaded, tls_cert="a", tls_key="b", acl_config="acl.json")
+    (listener,) = config.listeners
+    assert (listener.advertised_host, listener.advertised_port) == ("broker.example.com", 9)
+    assert (config.security.authorizer, config.security.acl_file) == ("acl", "acl.json")
+
+
+def test_tls_keywords_do_not_replace_declared_listeners() -> None:
+    text = "[[listeners]]\nname = 'A'\nport = 0\nprotocol = 'PLAINTEXT'"
+    loaded = load_settings(text, {}, {})
+    with pytest.raises(ConfigError, match="the settings declare listeners"):
+        BrokerConfig(settings=loaded.settings, tls_cert="a", tls_key="b")
 
 
 def test_every_setting_says_what_it_is() -> None:

@@ -23,13 +23,22 @@ def test_a_declaration_with_everything() -> None:
 [[topics]]
 name = "orders"
 partitions = 3
-routing = "fanout"
+routing = "queue"
+buffer_size = 1_000
+max_message_size = 65_536
 [topics.settings]
 retention.ms = 5_000
 "cleanup.policy" = ["compact", "delete"]
 preallocate = false
 """
-    settings = {"retention.ms": "5000", "cleanup.policy": "compact,delete", "preallocate": "false"}
+    settings = {
+        "retention.ms": "5000",
+        "cleanup.policy": "compact,delete",
+        "preallocate": "false",
+        "penstock.routing": "queue",
+        "penstock.buffer.size": "1000",
+        "max.message.bytes": "65536",
+    }
     assert declared(text) == (TopicDeclaration("orders", 3, settings, "p.toml line 2"),)
 
 
@@ -46,8 +55,17 @@ def test_a_name_is_enough() -> None:
         ('[[topics]]\nname = "a"\npartitions = 0\n', 3, "whole number from 1"),
         ('[[topics]]\nname = "a"\npartitions = true\n', 3, "whole number from 1"),
         ('[[topics]]\nname = "a"\npartitions = "3"\n', 3, "whole number from 1"),
-        ('[[topics]]\nname = "a"\nrouting = "queue"\n', 3, "comes with share groups"),
-        ('[[topics]]\nname = "a"\nrouting = "ring"\n', 3, 'Use "fanout"'),
+        ('[[topics]]\nname = "a"\nrouting = "ring"\n', 3, 'Use "fanout" or "queue"'),
+        ('[[topics]]\nname = "a"\nrouting = ["queue"]\n', 3, 'Use "fanout" or "queue"'),
+        ('[[topics]]\nname = "a"\nbuffer_size = 0\n', 3, "whole number from 1 to 1000000"),
+        ('[[topics]]\nname = "a"\nbuffer_size = 1_000_001\n', 3, "whole number from 1"),
+        ('[[topics]]\nname = "a"\nbuffer_size = true\n', 3, "whole number from 1"),
+        ('[[topics]]\nname = "a"\nmax_message_size = "1MB"\n', 3, "whole number from 1"),
+        (
+            '[[topics]]\nname = "a"\nmax_message_size = 9\nsettings = {"max.message.bytes" = 9}\n',
+            3,
+            "and the setting max.message.bytes are the same",
+        ),
         ('[[topics]]\nname = "a"\npartition = 2\n', 3, "Did you mean partitions?"),
         ('[[topics]]\nname = "a"\nzebra = 2\n', 3, "There are name, partitions"),
         ('[[topics]]\nname = "a"\nsettings = 2\n', 3, "settings are a table"),

@@ -81,12 +81,12 @@ def test_systemd_takes_the_unit(tmp_path: Path, name: str) -> None:
     there = text.replace(found[1], shutil.which("true") or "/bin/true")
     unit = tmp_path / name
     unit.write_text(there)
-    assert _verified(unit) == ""
+    assert verified(unit) == ""
     unit.write_text(there.replace("Restart=on-failure", "Restart=sometimes"))
-    assert "sometimes" in _verified(unit)
+    assert "sometimes" in verified(unit)
 
 
-def _verified(unit: Path) -> str:
+def verified(unit: Path) -> str:
     """What systemd finds wrong with the unit."""
     done = subprocess.run(
         [tool("systemd-analyze", "install systemd"), "verify", "--man=no", str(unit)],

@@ -43,15 +43,15 @@ def guide_blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_the_code_of_the_guide_runs(number: int, capsys: pytest.CaptureFixture[str]) -> None:
     blocks = guide_blocks()
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     code = blocks[number]
 
     async def test() -> None:
         async with BrokerServer(settings_from(PLAIN_TEXT)) as broker:
-            for topic in ("prices", "events"):
+            for topic in ("prices", "events", "jobs"):
                 await broker.create_topic(topic)
             names: dict[str, object] = {"broker": broker}
             source = code.replace("9095", str(broker.push_port))
@@ -62,5 +62,5 @@ def test_the_code_of_the_guide_runs(number: int, capsys: pytest.CaptureFixture[s
                 await work(*([broker] if "main(broker" in code else []))
 
     run(test)
-    assert "42" in capsys.readouterr().out
+    assert ("resize" if "queue" in code else "42") in capsys.readouterr().out
     assert sys.exc_info()[1] is None

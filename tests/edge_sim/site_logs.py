@@ -6,6 +6,7 @@ are equal tuples: the last field is unique for each append at the root, also aft
 
 from itertools import islice
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from penstock.edge.pipes.down_pipe import NO_EPOCH, NO_OFFSET, EpochEnd, OwnLog
 
@@ -26,7 +27,8 @@ class Batch(NamedTuple):
 class SiteLog:
     """The log of one partition on one node."""
 
-    def __init__(self) -> None:
+    def __init__(self, topic_id: UUID) -> None:
+        self.topic_id = topic_id
         self.start_offset = 0
         self.batches: list[Batch] = []
 
@@ -48,14 +50,25 @@ class SiteLog:
         assert batch.epoch >= self.latest_epoch, (batch, self.latest_epoch)
         self.batches.append(batch)
 
+    def copy(self) -> "SiteLog":
+        """Return a copy, as of a cloned disk."""
+        found = SiteLog(self.topic_id)
+        found.start_offset, found.batches = self.start_offset, list(self.batches)
+        return found
+
     def read(self, offset: int, batches_max: int) -> list[Batch]:
         first = (offset - self.start_offset) // OFFSETS
         return list(islice(self.batches, first, first + batches_max))
 
     def epoch_end(self, epoch: int) -> EpochEnd:
-        """Return the largest epoch at or below this one, and the offset after its last batch."""
-        if not self.batches or self.batches[0].epoch > epoch:
+        """Return the largest epoch at or below this one, and the offset after its last batch.
+
+        As brokers answer: an epoch before the first one ends where the log begins.
+        """
+        if not NO_EPOCH < epoch <= self.latest_epoch:
             return EpochEnd(NO_EPOCH, NO_OFFSET)
+        if self.batches[0].epoch > epoch:
+            return EpochEnd(epoch, self.batches[0].base_offset)
         for found in reversed(self.batches):
             if found.epoch <= epoch:
                 return EpochEnd(found.epoch, found.base_offset + OFFSETS)

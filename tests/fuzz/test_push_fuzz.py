@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import PenstockError
+from penstock.edge.push.queue_subscription import QueuedRecord
 from penstock.edge.push.reactions import (
     Authenticate,
     Commit,
@@ -18,6 +19,7 @@ from penstock.edge.push.reactions import (
     OpenedTopic,
     Publish,
     Reaction,
+    Settle,
 )
 from penstock.edge.push.record_runs import LogRead, batch_run, record_run
 from penstock.edge.push.session import PushSession
@@ -54,11 +56,20 @@ STREAM = (
 BATCHES = bytes(build_batch([Record(b"k", b"v", (), 1)] * 3, codec=1)) + bytes(
     build_batch([Record(None, None, (), 1)], base_offset=3)
 )
+QUEUE_STREAM = (
+    encode_frame(FrameType.SUBSCRIBE, 1, b'{"topic":"t","mode":"queue","credit":2}')
+    + encode_frame(FrameType.ACK, 1, b"\x04")
+    + encode_frame(FrameType.ACK, 1)
+    + encode_frame(FrameType.ACK, 2, b"\x02")
+    + encode_frame(FrameType.SUBSCRIBE, 2, b'{"unsubscribe":"t"}')
+    + encode_frame(FrameType.DISCONNECT, 3)
+)
+
 CORPUS = {
     "fuzz_push_frames": [STREAM],
     "fuzz_push_data": [b"\0\1" + RECORD, b"\0\1" + encode_batch_tail(0, 1, 2, 3, b"batch")],
     "fuzz_push_payloads": [SUBSCRIBE, b'{"t":{"0":7}}', b'{"unsubscribe":"t"}'],
-    "fuzz_push_session": [STREAM],
+    "fuzz_push_session": [STREAM, QUEUE_STREAM],
     "fuzz_push_runs": [BATCHES],
 }
 
@@ -130,17 +141,28 @@ def fuzz_push_session(data: bytes) -> None:
         session.validate()
 
 
+QUEUED = [QueuedRecord(0, offset, encode_tail(0, offset, 0, 0, 1, None, b"v")) for offset in (0, 1)]
+
+
 def _carry_out(session: PushSession, reaction: Reaction) -> list[Reaction]:
     match reaction:
         case Authenticate():
             return session.authenticated(0.0)
+        case Open(number, request) if request.mode == "queue":
+            queue = OpenedTopic(1, {}, 1_000, {}, {}, queue_group="q", lock_seconds=9.0)
+            found = session.opened(number, queue, 0.0)
+            session.deliver_queued(number, QUEUED[: session.queue_credit(number)[0]], 0.0)
+            return found
+        case Settle(number, settled):
+            is_stored = bool(len(settled) % 2)
+            return session.queue_settled(number, settled, 0.0, is_stored=is_stored)
         case Open(number, _):
             topic = OpenedTopic(2, {0: 0, 1: 0}, 1_000, {1: 0}, {})
             return session.opened(number, topic, 0.0)
         case Publish(records):
-            found: list[Reaction] = []
+            found = []
             for one in records:
-                found += session.published(one.message_id, 0, 1, 0.0)
+                found += session.published([(one.message_id, 0, 1)], 0.0)
             return found
         case Commit(number, _, _, offsets, message_id):
             if len(offsets) % 2:

@@ -50,6 +50,25 @@ def test_a_select_returns_rows(queries: BoundedQueries) -> None:
     assert result == (["key", "json_extract(value, '$.price')"], [("k0", 0), ("k1", 1)], False)
 
 
+def test_json_can_be_unfolded_also_after_the_tables_have_changed(
+    queries: BoundedQueries, path: Path
+) -> None:
+    sql = "SELECT one.atom FROM price, {}(price.value) one WHERE one.key = 'price' LIMIT 2"
+    for function in ("json_tree", "json_each"):
+        assert queries.foreign(sql.format(function), (), SHORT).rows == [(0,), (1,)]
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE another (x)")
+        connection.execute("DROP TABLE another")
+    connection.close()
+    assert len(queries.foreign(sql.format("json_tree"), (), SHORT).rows) == 2
+    with pytest.raises(QueryTimeoutError):
+        queries.foreign(
+            "SELECT count(*) FROM price a, price b, json_tree(a.value), json_tree(b.value)",
+            (),
+            SHORT,
+        )
+
+
 @pytest.mark.parametrize(
     "sql",
     [

@@ -1,12 +1,12 @@
 """The glue: producer ids from blocks, one alarm, and the gate in front of a full disk."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from penstock.core.errors import DiskFullError, StoreError
-from penstock.node.adapters import LoopTimer, ProducerIdBlocks
+from penstock.node.adapters import GroupTasks, LoopTimer, ProducerIdBlocks
 from penstock.node.disk import ProduceGate
 from penstock.storage.disk.disk_guard import DiskGuard, DiskState
 from penstock.storage.disk.filesystem import Space
@@ -90,3 +90,34 @@ def test_a_closed_gate_says_when_it_opens() -> None:
     refusal = str(ProduceGate(guard_in(DiskState.FULL))())
     assert "12 MiB free" in refusal
     assert "until 120 MiB are free" in refusal
+
+
+def test_a_group_that_ends_leaves_no_coroutine_behind() -> None:
+    """A request arrives while a broker fails. Each warning about a coroutine fails the test."""
+
+    async def inner() -> int:
+        raise AssertionError("nothing awaits it")
+
+    async def middle(work: Awaitable[int]) -> int:
+        return await work
+
+    async def outer(work: Awaitable[int]) -> None:
+        await work
+
+    async def ask() -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = GroupTasks(group)
+
+            async def late() -> None:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    with pytest.raises(RuntimeError, match="shutting down"):
+                        tasks.start(outer(middle(inner())))
+
+            tasks.start(late())
+            await asyncio.sleep(0)
+            raise OSError("the disk failed")
+
+    with pytest.raises(ExceptionGroup):
+        asyncio.run(ask())

@@ -17,6 +17,8 @@ def own_schedule() -> Iterator[None]:
     gc.callbacks[:] = callbacks
     gc.set_threshold(*thresholds)
     gc.unfreeze()
+    gc.collect()
+    gc.freeze()  # As `tests.conftest`: else each later collection visits all tests.
     if not was_enabled:
         gc.disable()
 

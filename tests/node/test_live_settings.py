@@ -25,6 +25,7 @@ from penstock.core.settings.tree import FIELDS
 from penstock.node.administration.group_administration import Groups
 from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.node.duties import StorageDuties
+from penstock.node.pipes.pipe_source import NodePipeSource
 from penstock.node.producer_expiration import ProducerExpiration
 from penstock.node.server import BrokerServer
 from penstock.node.settings.settings_reload import SettingsReload, SettingsSource
@@ -106,6 +107,8 @@ ANOTHER = {
     "groups.share_delivery_count_limit": 6,
     "groups.share_delivery_count_limit_min": 3,
     "groups.share_delivery_count_limit_max": 9,
+    "groups.dead_letter_topic_prefix": "dead.",
+    "groups.dead_letter_auto_create": True,
 }
 """Values for those that cannot be a little more than the default."""
 
@@ -164,6 +167,7 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
     assignment = "consumer.assignment.interval.ms"
     return {
         **listed,
+        "edge.catch_up_max": NodePipeSource(running.parts.services).catch_up_max,
         "node.log_level": lambda: logging.getLevelName(logging.getLogger("penstock").level).lower(),
         "listener.requests_in_flight_max": lambda: state.handling.requests_max,
         "listener.request_bytes_in_flight_max": lambda: state.handling.bytes_max * 2 + 1,
@@ -203,6 +207,8 @@ def readers(running: Running) -> dict[str, Callable[[], object]]:
         "groups.share_session_timeout_ms": lambda: times.of_share("g").session_timeout_ms,
         "groups.share_heartbeat_interval_ms": lambda: times.of_share("g").heartbeat_interval_ms,
         "groups.share_assignment_interval_ms": lambda: times.of_share("g").assignment_interval_ms,
+        "groups.dead_letter_topic_prefix": shared(groups, "_letter_prefix"),
+        "groups.dead_letter_auto_create": lambda: current.settings.groups.dead_letter_auto_create,
         "groups.share_record_lock_duration_ms": bound(SHARE_LOCK_DURATION, 0),
         "groups.share_delivery_count_limit": bound(SHARE_DELIVERY_LIMIT, 0),
         "groups.share_record_locks_max": bound(SHARE_LOCKS_MAX, 0),
@@ -262,8 +268,8 @@ def test_every_live_setting_reaches_the_part_that_acts_on_it(
 ) -> None:
     wanted = {key: another(key) for key in FIELDS if is_live(key)}
     del wanted["registry.poll_interval_ms"]  # needs a registry: tests/node/registry
-    for name in ("edge.sessions_max", "edge.sessions_per_address_max"):
-        del wanted[name]  # needs push: tests/node/push
+    for name in ("sessions_max", "sessions_per_address_max", "sessions_per_principal_max"):
+        del wanted[f"edge.{name}"]  # needs push: tests/node/push
 
     async def scenario(running: Running) -> None:
         found = readers(running)

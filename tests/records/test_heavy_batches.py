@@ -228,6 +228,7 @@ def test_a_refused_batch_leaves_no_cycle() -> None:
     with pytest.raises(RecordsError):
         validated(data)
     gc.collect()
+    gc.freeze()
     gc.disable()
     try:
         for _ in range(5):

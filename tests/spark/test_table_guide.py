@@ -11,9 +11,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from penstock.spark.tables.definition import (
+    catalogs,
+    change_definition,
+    operation_keys,
+    table_section,
+)
 from penstock.spark.tables.definition import reader as definition_reader
 from tests.docs.test_guides import ADDRESS, commands
 from tests.oracle.penstock_broker import penstock_broker
@@ -98,19 +105,23 @@ def test_the_guide_has_files_and_commands() -> None:
     assert sum(command.startswith("penstock table") for command in printed) >= 10
 
 
-def keys_of(section: str, function: str) -> set[str]:
-    source = inspect.getsource(getattr(definition_reader, function))
+def keys_of(section: str, function: str, module: ModuleType = definition_reader) -> set[str]:
+    source = inspect.getsource(getattr(module, function))
     return {f"{section}.{key}" for key in re.findall(r'section\.[a-z_]+\(\s*"(\w+)"', source)}
 
 
 def test_every_key_is_in_the_guide_and_no_other() -> None:
     known = {
         *keys_of("pipeline", "_pipeline"),
+        *keys_of("pipeline", "read_operation", operation_keys),
         *keys_of("source", "_source"),
-        *keys_of("table", "_table"),
-        *keys_of("table", "_table_name"),
-        *keys_of("table", "_catalog"),
+        *keys_of("table", "read_table", table_section),
+        *keys_of("table", "_table_name", table_section),
+        *keys_of("table", "read_catalog", catalogs),
+        *keys_of("table", "read_path", catalogs),
         *keys_of("value", "_value"),
+        *keys_of("value", "read_changes", change_definition),
+        *keys_of("value", "_sequence_by", change_definition),
         *keys_of("expectations", "_expectations"),
         *keys_of("trigger", "_trigger"),
         *keys_of("maintenance", "_maintenance"),

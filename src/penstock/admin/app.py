@@ -33,6 +33,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.admin import brokers, client_sessions, groups, topics, transactions
 from penstock.admin.browser_safety import objection
 from penstock.admin.desk import Desk
+from penstock.admin.edge import push_sessions
 from penstock.admin.error_problems import problem_of
 from penstock.admin.model import Input
 from penstock.admin.openapi import describe
@@ -47,6 +48,7 @@ from penstock.admin.problems import (
     refused,
     stopping,
 )
+from penstock.admin.refresh import refresh_operations
 from penstock.admin.status import Alive, readiness, status
 from penstock.core.errors import PenstockError
 from penstock.core.metrics import Collected
@@ -73,7 +75,9 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *brokers.OPERATIONS,
     *transactions.OPERATIONS,
     *client_sessions.OPERATIONS,
+    *push_sessions.OPERATIONS,
     *pipe_operations.OPERATIONS,
+    *refresh_operations.OPERATIONS,
 )
 """All administrative operations."""
 

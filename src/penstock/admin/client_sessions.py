@@ -92,9 +92,9 @@ class EndedSessions(Answer):
 
 
 def _list(book: SessionBook, caller: Caller, asked: Asked) -> SessionPage:
-    _check(book, caller, values.Operation.DESCRIBE)
+    check_access(book, caller, values.Operation.DESCRIBE)
     query = asked.query_as(SessionQuery)
-    wanted = None if query.principal is None else _principal(query.principal)
+    wanted = None if query.principal is None else wanted_principal(query.principal)
     found = book.sessions(wanted, query.after, query.limit + 1)
     shown = found[: query.limit]
     return SessionPage(
@@ -116,7 +116,7 @@ def _list(book: SessionBook, caller: Caller, asked: Asked) -> SessionPage:
 
 
 def _end_one(book: SessionBook, caller: Caller, asked: Asked) -> None:
-    _check(book, caller, values.Operation.ALTER)
+    check_access(book, caller, values.Operation.ALTER)
     session = asked.path_as(SessionPath).session
     ended, _ = book.end(caller, session=session)
     if not ended:
@@ -129,20 +129,22 @@ def _end_one(book: SessionBook, caller: Caller, asked: Asked) -> None:
 
 
 def _end_all(book: SessionBook, caller: Caller, asked: Asked) -> EndedSessions:
-    _check(book, caller, values.Operation.ALTER)
-    wanted = _principal(asked.query_as(PrincipalQuery).principal)
+    check_access(book, caller, values.Operation.ALTER)
+    wanted = wanted_principal(asked.query_as(PrincipalQuery).principal)
     ended, has_more = book.end(caller, principal=wanted)
     return EndedSessions(ended=ended, has_more=has_more)
 
 
-def _principal(text: str) -> Principal:
+def wanted_principal(text: str) -> Principal:
+    """Return the principal in a query."""
     try:
         return read_principal(text)
     except ConfigError as error:
         raise refused(422, "Refused", f"query: principal: {error}", error.hint) from error
 
 
-def _check(book: SessionBook, caller: Caller, operation: values.Operation) -> None:
+def check_access(book: SessionBook, caller: Caller, operation: values.Operation) -> None:
+    """Raise a refusal if the caller may not do this to the cluster."""
     if book.allows(caller, operation):
         return
     name = operation.name.lower()
@@ -155,7 +157,8 @@ def _check(book: SessionBook, caller: Caller, operation: values.Operation) -> No
     )
 
 
-def _by_wire(cluster: Cluster, asked: Asked) -> NoReturn:
+def by_wire(cluster: Cluster, asked: Asked) -> NoReturn:
+    """Never called: the broker itself carries out these operations."""
     raise AssertionError(f"Kafka's protocol has no sessions: {cluster}, {asked}")
 
 
@@ -167,7 +170,7 @@ OPERATIONS: Final = (
         summary="List connected clients",
         description="Sessions of this broker's listeners; needs DESCRIBE on the cluster.",
         tag=TAG,
-        call=_by_wire,
+        call=by_wire,
         on_broker=_list,
         answer=SessionPage,
         query_model=SessionQuery,
@@ -179,7 +182,7 @@ OPERATIONS: Final = (
         summary="Disconnect the clients of a principal",
         description="At most 1,000 at once; needs ALTER on the cluster. They may connect again.",
         tag=TAG,
-        call=_by_wire,
+        call=by_wire,
         on_broker=_end_all,
         answer=EndedSessions,
         query_model=PrincipalQuery,
@@ -191,7 +194,7 @@ OPERATIONS: Final = (
         summary="Disconnect a client",
         description="Needs ALTER on the cluster. The client may connect again.",
         tag=TAG,
-        call=_by_wire,
+        call=by_wire,
         on_broker=_end_one,
         status=204,
         path_model=SessionPath,

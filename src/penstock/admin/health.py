@@ -67,6 +67,8 @@ class Facts:
     """Why the newest metadata is not in force: for instance, a value has a newer version."""
     pipe_problems: tuple[str, ...] = ()
     """The reasons of unhealthy pipes."""
+    dead_letter_problems: tuple[str, ...] = ()
+    """Share groups whose dead letters cannot be written, with the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ def judge(facts: Facts) -> Verdict:
         *(reason for directory in facts.directories for reason in _directory(directory)),
         *(reason for limit in facts.limits for reason in _limit(limit)),
         *_parts(facts),
+        *_deliveries(facts),
     ]
     reasons.sort(key=lambda reason: (reason.is_ready, reason.level is not Level.CRITICAL))
     levels = {reason.level for reason in reasons}
@@ -296,12 +299,22 @@ def _parts(facts: Facts) -> Iterator[Reason]:
             "says.",
             "The broker's log says why. `penstock config plan` shows what is missing.",
         )
+
+
+def _deliveries(facts: Facts) -> Iterator[Reason]:
     for problem in facts.pipe_problems:
         yield Reason(
             "pipes",
             Level.DEGRADED,
             f"A pipe does not copy: {problem}.",
             "`penstock pipe status` shows the remedy.",
+        )
+    for problem in facts.dead_letter_problems:
+        yield Reason(
+            "dead-letters",
+            Level.DEGRADED,
+            f"{problem[:1].upper()}{problem[1:]}.",
+            "Correct the dead-letter topic or the setting of the group; the broker retries.",
         )
 
 

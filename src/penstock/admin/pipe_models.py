@@ -104,6 +104,8 @@ class PipeEntry(Answer):
 
     name: str
     parent: str
+    direction: Annotated[str, Field(description="`down` or `up`.")]
+    site: Annotated[str, Field(description="Name of this broker at the parent; empty: down.")]
     topics: list[str]
     groups: list[str]
     health: str
@@ -115,6 +117,7 @@ class PipeEntry(Answer):
     lag_records: int
     records: Annotated[int, Field(description="Copied since the pipe was started.")]
     size_bytes: int
+    waiting_bytes: Annotated[int, Field(description="Not sent up yet, about.")]
     records_per_second: float
     bytes_per_second: float
     seconds_to_catch_up: Annotated[float | None, Field(description="Null: unknown.")]
@@ -147,7 +150,74 @@ class PipeDetail(Answer):
     ]
 
 
+class NewStart(ChosenTopics):
+    """Where an up pipe sends topics from."""
+
+    start: Annotated[
+        Literal["earliest", "latest"],
+        Field(description="`earliest`: all records here again; `latest`: only new ones."),
+    ]
+
+
 class ChangedTopics(Answer):
     """The topics that were changed."""
 
     topics: list[str]
+
+
+class RefreshPath(Input):
+    """A topic in the path."""
+
+    topic: TopicName
+
+
+class NewRefresh(Input):
+    """A snapshot to install in a mirror."""
+
+    place: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=4_096,
+            description="Directory on the broker's machine, or address of a bucket.",
+            examples=["/var/snapshots/price", "s3://bucket/price"],
+        ),
+    ]
+    is_forced: Annotated[
+        bool,
+        Field(
+            default=False,
+            description="Install it although the mirror does not continue the snapshot.",
+        ),
+    ]
+
+
+class WantedSend(Input):
+    """Subscribers to refresh."""
+
+    group: Annotated[
+        str | None,
+        Field(default=None, max_length=255, description="Only subscribers with this group."),
+    ]
+
+
+class RefreshEntry(Answer):
+    """An installation, or the last one."""
+
+    topic: str
+    state: Literal["NONE", "RUNNING", "DONE", "FAILED"]
+    place: str
+    snapshot_id: str
+    partitions: int
+    records: int
+    size_bytes: int
+    seconds: float
+    reason: str
+    remedy: str
+
+
+class SentRefresh(Answer):
+    """Refreshes of push subscribers that began."""
+
+    topic: str
+    subscribers: int

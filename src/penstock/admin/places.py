@@ -12,7 +12,7 @@ IPv6 addresses count by their first 64 bits. It knows neither sockets nor clocks
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from penstock.security.sasl.throttle import host_of
+from penstock.core.client_host import host_of
 
 One = TypeVar("One")
 

@@ -8,10 +8,17 @@ by any client, with the identity of the caller: the interface has no rights of i
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from penstock.admin.health import Facts
-from penstock.admin.pipe_models import NewPipe, PipeDetail, PipeEntry
+from penstock.admin.pipe_models import (
+    NewPipe,
+    NewRefresh,
+    PipeDetail,
+    PipeEntry,
+    RefreshEntry,
+    SentRefresh,
+)
 from penstock.client.cluster import Cluster
 from penstock.core.metrics import Registry
 from penstock.security.acls.values import Operation
@@ -132,8 +139,34 @@ class SessionFacts(NamedTuple):
     """When it ends without a new login; None: never."""
 
 
+class PushSubscriptionFacts(NamedTuple):
+    """One subscription of a push session."""
+
+    topic: str
+    group: str | None
+    mode: str
+    credit: int
+    in_flight: int
+    unacknowledged_bytes: int
+    lag: int | None
+    """None for a queue, and for a subscription that only publishes."""
+
+
+class PushSessionFacts(NamedTuple):
+    """One push session."""
+
+    id: int
+    principal: Principal
+    address: str
+    state: str
+    since_ms: int
+    delivered_records: int
+    unsent_bytes: int
+    subscriptions: Sequence[PushSubscriptionFacts]
+
+
 class SessionBook(Protocol):
-    """The sessions of connected Kafka clients; its methods belong to the event loop."""
+    """The sessions of connected clients; its methods belong to the event loop."""
 
     def allows(self, caller: Caller, operation: Operation) -> bool:
         """Whether access rules allow the operation on the cluster to the caller."""
@@ -142,7 +175,13 @@ class SessionBook(Protocol):
     def sessions(
         self, principal: Principal | None, after: int, limit: int
     ) -> Sequence[SessionFacts]:
-        """Return the sessions with ids above `after`, the oldest first."""
+        """Return the sessions of Kafka clients with ids above `after`, the oldest first."""
+        ...
+
+    def push_sessions(
+        self, principal: Principal | None, after: int, limit: int
+    ) -> Sequence[PushSessionFacts]:
+        """Return the push sessions with ids above `after`, the oldest first."""
         ...
 
     def end(
@@ -156,11 +195,32 @@ class SessionBook(Protocol):
         ...
 
 
+class RefreshDesk(Protocol):
+    """The refreshes of the broker; its methods belong to the event loop."""
+
+    def state(self, topic: str) -> RefreshEntry:
+        """Return the installation in a mirror that runs, or the last one."""
+        ...
+
+    def begin(self, topic: str, wanted: NewRefresh) -> RefreshEntry:
+        """Begin to install a snapshot; one installation of a topic runs at a time."""
+        ...
+
+    def send(self, topic: str, group: str | None) -> SentRefresh:
+        """Refresh the push subscribers of a topic, or those of a group."""
+        ...
+
+
 class PipeDesk(Protocol):
     """The pipes of the broker; its methods belong to the event loop and raise `PenstockError`."""
 
     def allows(self, caller: Caller, operation: Operation) -> bool:
         """Whether access rules allow the operation on the cluster to the caller."""
+        ...
+
+    @property
+    def refreshes(self) -> RefreshDesk:
+        """The refreshes of mirrors and of push subscribers."""
         ...
 
     def pipes(self) -> Sequence[PipeEntry]:
@@ -193,6 +253,12 @@ class PipeDesk(Protocol):
 
     async def restore(self, name: str, topics: Sequence[str]) -> list[str]:
         """Let the pipe write these topics again, or all promoted ones; return their names."""
+        ...
+
+    def reset(
+        self, name: str, topics: Sequence[str], start: Literal["earliest", "latest"]
+    ) -> list[str]:
+        """Send topics of an up pipe from the start or the end of their logs; return their names."""
         ...
 
 

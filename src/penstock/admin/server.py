@@ -13,7 +13,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import h11
@@ -224,6 +224,11 @@ class HttpServer:
 
         server = await loop.create_server(accept, sock=bound.dup(), backlog=CONNECTIONS_MAX)
         self._servers.append(server)
+
+    @property
+    def connections(self) -> Iterable[object]:
+        """The open connections."""
+        return tuple(self._state.connections)
 
     async def stop(self) -> None:
         """Close idle connections immediately, and the others after their answers."""

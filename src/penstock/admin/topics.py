@@ -5,6 +5,7 @@ the broker rejects the request, and its message is returned.
 """
 
 import base64
+import time
 import uuid
 from typing import Annotated, Final
 
@@ -30,6 +31,7 @@ from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from penstock.client.cluster import Cluster
 from penstock.client.log_sizes import find_log_sizes
 from penstock.client.records.record_deletion import ALL_SO_FAR, delete_before
+from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.core.types import TopicPartition
 from penstock.protocol.messages.metadata import MetadataResponseTopic
@@ -37,6 +39,9 @@ from penstock.protocol.messages.metadata import MetadataResponseTopic
 REPLICATION_FACTOR_MAX: Final = 100
 """The largest number of brokers that a cluster is designed for."""
 TAG: Final = "topics"
+CREATED_SECONDS_MAX: Final = 5.0
+"""All brokers of a healthy cluster know a new topic much sooner."""
+LOOK_SECONDS: Final = 0.05
 
 
 class TopicListQuery(Page):
@@ -148,7 +153,7 @@ def create_topic(cluster: Cluster, asked: Asked) -> TopicSummary:
     cluster.create_topic(
         NewTopic(body.name, body.partitions or -1, body.replication_factor or -1, body.settings)
     )
-    return _summary(cluster.topic(body.name))
+    return _summary(_created(cluster, body.name))
 
 
 def describe_topic(cluster: Cluster, asked: Asked) -> TopicDetail:
@@ -200,9 +205,10 @@ def change_topic_settings(cluster: Cluster, asked: Asked) -> SettingList:
 
 def add_partitions(cluster: Cluster, asked: Asked) -> TopicSummary:
     """Add partitions."""
-    name = asked.path_as(TopicPath).topic
-    cluster.add_partitions(name, asked.body_as(PartitionCountBody).partitions)
-    return _summary(cluster.topic(name))
+    name, count = asked.path_as(TopicPath).topic, asked.body_as(PartitionCountBody).partitions
+    cluster.add_partitions(name, count)
+    # Another broker than the one that added them may answer, and may not know all of them yet.
+    return _summary(cluster.topic(name)).model_copy(update={"partitions": count})
 
 
 def delete_records(cluster: Cluster, asked: Asked) -> RecordDeletion:
@@ -211,6 +217,18 @@ def delete_records(cluster: Cluster, asked: Asked) -> RecordDeletion:
     (at,) = cluster.partitions_of(path.topic, [path.partition])
     found = delete_before(cluster, {at: asked.query_as(RecordDeletionQuery).before})
     return RecordDeletion(topic=at.topic, partition=at.partition, first_offset=found[at])
+
+
+def _created(cluster: Cluster, name: str) -> MetadataResponseTopic:
+    """Return a topic that exists; brokers learn of a new topic a moment after its creation."""
+    deadline = time.monotonic() + CREATED_SECONDS_MAX
+    while True:
+        try:
+            return cluster.topic(name)
+        except UnknownTopicOrPartitionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(LOOK_SECONDS)
 
 
 def _summary(topic: MetadataResponseTopic) -> TopicSummary:

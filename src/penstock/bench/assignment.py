@@ -13,6 +13,7 @@ from penstock.client.security.options import NO_SECURITY, Security
 PRODUCER = "producer"
 READER = "reader"
 FOLLOWER = "follower"
+FINDER = "finder"
 MEMBERS = "members"
 
 

@@ -15,6 +15,7 @@ from penstock.bench import assignment as words
 from penstock.bench.assignment import Assignment, Failed, Go, Progress, Ready, Until
 from penstock.bench.measurement import ClientResult
 from penstock.bench.membership import Group
+from penstock.bench.offset_lookups import Finder
 from penstock.bench.producing import Producer
 from penstock.bench.reading import Follower, Reader
 from penstock.core.errors import PenstockError
@@ -69,13 +70,15 @@ def _run(pipe: Connection, assignment: Assignment) -> ClientResult:
         client.close()
 
 
-def _made(assignment: Assignment) -> Producer | Reader | Follower | Group:
+def _made(assignment: Assignment) -> Producer | Reader | Follower | Finder | Group:
     if assignment.role == words.PRODUCER:
         return Producer(assignment)
     if assignment.role == words.READER:
         return Reader(assignment)
     if assignment.role == words.FOLLOWER:
         return Follower(assignment)
+    if assignment.role == words.FINDER:
+        return Finder(assignment)
     assert assignment.role == words.MEMBERS
     return Group(assignment)
 

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from penstock.bench.histogram import Histogram
 from penstock.bench.measurement import PERCENTILES, WHAT_BYTES_ARE, Measurement
-from penstock.bench.workload import CONSUME, GROUPS, NO_KEYS, Workload
+from penstock.bench.workload import CONSUME, GROUPS, LOOKUP, NO_KEYS, Workload
 from penstock.core.quantities import size_text
 
 EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
@@ -44,7 +44,7 @@ def _three(value: float) -> str:
 
 def unit_of(workload: Workload) -> str:
     """Return the unit of the counted items."""
-    return "commits" if workload.kind == GROUPS else "records"
+    return {GROUPS: "commits", LOOKUP: "lookups"}.get(workload.kind, "records")
 
 
 def workload_text(workload: Workload) -> str:
@@ -58,7 +58,7 @@ def workload_text(workload: Workload) -> str:
             f"batches of {workload.batch_records} records of {size_text(workload.size_bytes)}",
             f"{workload.clients} client{'' if workload.clients == 1 else 's'}",
         ]
-        if workload.kind != CONSUME:
+        if workload.kind not in {CONSUME, LOOKUP}:
             parts.append("acks " + ("all" if workload.acks == -1 else str(workload.acks)))
         if workload.compression != "none":
             parts.append(workload.compression)

@@ -96,6 +96,7 @@ def _title(workload: Workload) -> str:
         "consume": "Consuming",
         "end-to-end": "From producer to consumer",
         "groups": "Groups and commits",
+        "lookup": "Lookups by offset",
     }[workload.kind]
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from penstock.bench.histogram import Histogram
 from penstock.bench.pacing import SECOND_NS
 from penstock.bench.timeline import Timeline
-from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, PRODUCE, Workload
+from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, LOOKUP, PRODUCE, Workload
 
 WAITING_SHARE: Final = 0.1
 """A process that waits for a processor for this share of the time measures other work."""
@@ -27,12 +27,14 @@ WHAT_LATENCY_IS: Final[Mapping[str, str]] = {
     CONSUME: "one fetch: from asking until its answer",
     END_TO_END: "one batch: from sending it until a reader has it",
     GROUPS: "one commit: from sending it until its answer",
+    LOOKUP: "one lookup: from asking for an offset until its batch is there",
 }
 WHAT_BYTES_ARE: Final[Mapping[str, str]] = {
     PRODUCE: "values, before compression",
     CONSUME: "whole batches, as they are stored",
     END_TO_END: "values, before compression",
     GROUPS: "none, for commits carry no records",
+    LOOKUP: "whole batches, as they are stored",
 }
 """A reader does not decode: its bytes include headers and keys, and are compressed."""
 
@@ -125,6 +127,17 @@ class Measurement:
             "figures": {name: round(value, 6) for name, value in self.figures.items()},
             "notes": list(self.notes),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class StorageFigures:
+    """The measurements by their names: `write`, `read active`, `read sealed`, `lookup`."""
+
+    by_name: Mapping[str, Measurement]
+
+    def document(self) -> dict[str, object]:
+        """Return all measurements for JSON."""
+        return {name: one.document() for name, one in self.by_name.items()}
 
 
 def joined(

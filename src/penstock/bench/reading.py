@@ -40,7 +40,7 @@ _NO_END = 2**62
 _COUNTED = Struct(">8xi9xh34xi")
 """Fields of a batch header: its length, its attributes and its record count."""
 
-_Answer = dict[TopicPartition, PartitionData]
+Answer = dict[TopicPartition, PartitionData]
 
 
 class NothingToReadError(PenstockError):
@@ -51,12 +51,14 @@ class RecordsMissingError(PenstockError):
     """Acknowledged records never reached a reader."""
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
+    """A request in flight: its leader and its time."""
+
     address: Address
     asked_ns: int
 
 
-class _Places:
+class Places:
     """The partitions of one client: their start and end offsets, and its positions."""
 
     def __init__(self, assignment: Assignment) -> None:
@@ -69,7 +71,7 @@ class _Places:
         self.by_leader: dict[Address, list[TopicPartition]] = {}
         for at, leader in leaders.items():
             self.by_leader.setdefault(leader.address, []).append(at)
-        self.lanes: Lanes[Address, _Asked] = Lanes(
+        self.lanes: Lanes[Address, Asked] = Lanes(
             1, assignment.workload.timeout_seconds, assignment.security
         )
 
@@ -85,7 +87,7 @@ class Reader:
     def __init__(self, assignment: Assignment) -> None:
         """Connect, and find the offsets of the partitions."""
         self._assignment = assignment
-        self._places = _Places(assignment)
+        self._places = Places(assignment)
         self._first = self._places.first
         self._end = self._places.end
         if all(self._first[at] >= self._end[at] for at in self._first):
@@ -106,7 +108,7 @@ class Reader:
         observer = Observer(measured_ns, end_ns, report)
         lanes = self._places.lanes
 
-        def take(answer: _Answer, asked: _Asked) -> None:
+        def take(answer: Answer, asked: Asked) -> None:
             records, size_bytes = self._take(answer)
             now_ns = time.monotonic_ns()
             observer.done(now_ns, asked.asked_ns, records, size_bytes)
@@ -118,7 +120,7 @@ class Reader:
             if is_more and (wanted is None or observer.result.records < wanted):
                 self._ask(asked.address)
 
-        _sleep_until(begin_ns)
+        sleep_until(begin_ns)
         for address in self._places.by_leader:
             self._ask(address)
         while not lanes.is_idle:
@@ -137,10 +139,10 @@ class Reader:
 
     def _ask(self, address: Address) -> None:
         offsets = {at: self._position[at] for at in self._places.by_leader[address]}
-        note = _Asked(address, time.monotonic_ns())
+        note = Asked(address, time.monotonic_ns())
         self._places.lanes.send(address, calls.fetch_batches(offsets, READ_BOUNDS), note)
 
-    def _take(self, answer: _Answer) -> tuple[int, int]:
+    def _take(self, answer: Answer) -> tuple[int, int]:
         """Return records and bytes of an answer; advance positions, at the end to the start."""
         records = size_bytes = 0
         for at, part in answer.items():
@@ -167,7 +169,7 @@ class Follower:
     def __init__(self, assignment: Assignment) -> None:
         """Connect, and find the end offsets."""
         self._assignment = assignment
-        self._places = _Places(assignment)
+        self._places = Places(assignment)
         self._position = dict(self._places.end)
         self._places.connect()
 
@@ -187,7 +189,7 @@ class Follower:
         until: dict[TopicPartition, int] | None = None
         given_up_ns: int | None = None
 
-        def take(answer: _Answer, asked: _Asked) -> None:
+        def take(answer: Answer, asked: Asked) -> None:
             self._take(answer, observer)
             if until is None or not self._is_read(until):
                 self._ask(asked.address)
@@ -213,10 +215,10 @@ class Follower:
 
     def _ask(self, address: Address) -> None:
         offsets = {at: self._position[at] for at in self._places.by_leader[address]}
-        note = _Asked(address, time.monotonic_ns())
+        note = Asked(address, time.monotonic_ns())
         self._places.lanes.send(address, calls.fetch_batches(offsets, FOLLOW_BOUNDS), note)
 
-    def _take(self, answer: _Answer, observer: Observer) -> None:
+    def _take(self, answer: Answer, observer: Observer) -> None:
         now_ns = time.monotonic_ns()
         for at, part in answer.items():
             raise_error(part.error_code, None, str(at))
@@ -262,5 +264,6 @@ def nothing_to_read(topic: str) -> str:
     )
 
 
-def _sleep_until(at_ns: int) -> None:
+def sleep_until(at_ns: int) -> None:
+    """Sleep until a time of the monotonic clock."""
     time.sleep(max(0, at_ns - time.monotonic_ns()) / SECOND_NS)

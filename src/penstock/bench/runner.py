@@ -19,7 +19,7 @@ from penstock.bench.measurement import ClientResult, Measurement, joined
 from penstock.bench.pacing import Shares
 from penstock.bench.reading import NothingToReadError, nothing_to_read
 from penstock.bench.topics import bench_topic
-from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, PRODUCE, Workload
+from penstock.bench.workload import CONSUME, END_TO_END, GROUPS, LOOKUP, PRODUCE, Workload
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from penstock.client.cluster import Cluster
 from penstock.client.security.options import NO_SECURITY, Security
@@ -54,7 +54,9 @@ def run(
         if workload.kind == PRODUCE:
             return one.of_role(words.PRODUCER, workload.clients)
         if workload.kind == CONSUME:
-            return one.of_reading()
+            return one.of_reading(words.READER)
+        if workload.kind == LOOKUP:
+            return one.of_reading(words.FINDER)
         if workload.kind == GROUPS:
             return one.of_role(words.MEMBERS, workload.clients)
         assert workload.kind == END_TO_END
@@ -83,12 +85,14 @@ def compare(
     results: tuple[list[Measurement], list[Measurement]] = ([], [])
     for number in range(rounds):
         for (bootstrap, chosen), measured in zip(brokers, results, strict=True):
-            labelled = _labelled(watcher, f"round {number + 1} of {rounds}, {bootstrap}")
-            measured.append(run(workload, bootstrap, security=chosen, watch=labelled))
+            label = f"round {number + 1} of {rounds}, {bootstrap}"
+            labelled_watch = labelled(watcher, label)
+            measured.append(run(workload, bootstrap, security=chosen, watch=labelled_watch))
     return Comparison(tuple(results[0]), tuple(results[1]))
 
 
-def _labelled(watch: Watch, label: str) -> Watch:
+def labelled(watch: Watch, label: str) -> Watch:
+    """Return a watch that names the part of the work after a label."""
     return lambda part, progress: watch(f"{label}: {part}", progress)
 
 
@@ -132,7 +136,7 @@ class _Run:
             results = crowd.finish(range(clients), self._watched("measuring"))
         return self._joined(results)
 
-    def of_reading(self) -> Measurement:
+    def of_reading(self, role: str) -> Measurement:
         """Fill the topic first, unless the user named it; then each client reads its partitions."""
         if self._workload.topic is None:
             self._fill()
@@ -140,7 +144,7 @@ class _Run:
         readers = min(self._workload.clients, len(self._partitions))
         self._note_fewer(readers, "has records in")
         self._workload = replace(self._workload, clients=readers)
-        return self.of_role(words.READER, readers)
+        return self.of_role(role, readers)
 
     def of_the_whole_way(self) -> Measurement:
         """Measure writers and readers together; the readers' figures are the result."""
@@ -184,7 +188,7 @@ class _Run:
 
     def _assignment(self, role: str, client: int, clients: int) -> Assignment:
         partitions = self._partitions
-        if role in {words.READER, words.FOLLOWER}:
+        if role in {words.READER, words.FOLLOWER, words.FINDER}:
             partitions = Shares(clients, client).of_list(partitions)
         return Assignment(
             role,

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.errors import ConfigError
+from penstock.core.quantities import number_text
 from penstock.records.compression import CODEC_NAMES
 
 PRODUCE: Final = "produce"
 CONSUME: Final = "consume"
 END_TO_END: Final = "end-to-end"
 GROUPS: Final = "groups"
-KINDS: Final = (PRODUCE, CONSUME, END_TO_END, GROUPS)
+LOOKUP: Final = "lookup"
+KINDS: Final = (PRODUCE, CONSUME, END_TO_END, GROUPS, LOOKUP)
 
 NO_KEYS: Final = "none"
 UNIFORM: Final = "uniform"
@@ -173,4 +175,7 @@ def _outside(wanted: Workload) -> Iterator[str]:
         ("timeout", wanted.timeout_seconds, 0.1, 3_600),
     ):
         if not low <= value <= high:
-            yield f"{what} {value:g} is outside of what is possible: {low:g} to {high:g}."
+            yield (
+                f"{what} {number_text(value)} is outside of what is possible: "
+                f"{number_text(low)} to {number_text(high)}."
+            )

@@ -46,7 +46,7 @@ from penstock.security.acls.values import CLUSTER_NAME, Operation, ResourceType
 from penstock.security.audit import CHANGES, NAMED_MAX
 
 if TYPE_CHECKING:
-    from penstock.broker.share_state.share_ports import Shares
+    from penstock.broker.share_sessions.share_ports import Shares
 
 Changed = TypeVar("Changed")
 

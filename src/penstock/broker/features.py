@@ -1,7 +1,8 @@
 """The features of the cluster as clients see them: their supported levels and the levels in use.
 
 Clients use transaction version 2, the consumer protocol of KIP-848 and share groups (KIP-932) only
-if these are listed; their levels never change. `metadata.version` is not here: it says which
+if these are listed; their levels never change while a broker runs. A broker without share groups
+(`groups.share_enabled`) has level 0 of theirs. `metadata.version` is not here: it says which
 records Kafka's controllers write, and there are none. A cluster of several brokers also has the
 features of its metadata (`cluster.features`), whose levels are raised when every broker supports
 them.
@@ -33,17 +34,23 @@ FIXED: Final[Mapping[str, Feature]] = {
     name: Feature(LOWEST_LEVEL, level, level) for name, level in LEVELS.items()
 }
 """The features of a broker alone."""
+WITHOUT_SHARES: Final[Mapping[str, Feature]] = {
+    **FIXED,
+    "share.version": FIXED["share.version"]._replace(level=0),
+}
+"""The same without share groups."""
 
 
 def features_of(services: BrokerServices) -> Mapping[str, Feature]:
     """Return the features of this broker by name."""
+    fixed = FIXED if services.shares is not None else WITHOUT_SHARES
     if services.elections is None:
-        return FIXED
+        return fixed
     image = services.metadata.image
     broker = image.brokers.get(services.node_id)
     levels = image.features.levels
     return {
-        **FIXED,
+        **fixed,
         **{
             one.name: Feature(one.lowest, one.highest, levels.get(one.name, 0))
             for one in (() if broker is None else broker.features)

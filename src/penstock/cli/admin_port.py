@@ -10,12 +10,18 @@ bounded. Each failure has a message with the next step. Texts of the other side 
 control characters. This module does NOT know the operations of the admin port.
 """
 
+import json
 import re
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import click
 
-from penstock.cli.options import Command, WrongUsageError
+from penstock.cli.options import (
+    TIMEOUT_SECONDS,
+    Command,
+    WrongUsageError,
+    command_config_option,
+)
 from penstock.core.errors import (
     AdminUnreachableError,
     AuthenticationError,
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
     from urllib.request import OpenerDirector
 
     from penstock.client.security.options import Security
+
+Document = dict[str, Any]
 
 ADMIN_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 ADMIN_URL_VARIABLE: Final = "PENSTOCK_ADMIN_URL"
@@ -71,6 +79,20 @@ def admin_option(command: Command) -> Command:
         metavar="URL",
         help="Admin port of the broker.",
     )(command)
+
+
+def port_options(command: Command) -> Command:
+    """Add the options of a connection to the admin port."""
+    timeout = click.option(
+        "--timeout",
+        "timeout_seconds",
+        type=TIMEOUT_SECONDS,
+        default=10.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time for each answer.",
+    )
+    return admin_option(command_config_option(timeout(command)))
 
 
 def open_admin_port(url: str, timeout_seconds: float) -> "AdminPort":
@@ -136,6 +158,10 @@ class AdminPort:
                 hint=ADMIN_HINT,
             )
         return answer.body
+
+    def resource(self, path: str) -> "AdminResource":
+        """Return the operations below a path, such as `/api/v1/pipes`."""
+        return AdminResource(self, path)
 
     def _send(
         self, method: str, path: str, authorization: str | None, body: bytes | None
@@ -332,3 +358,39 @@ def _opener(context: "SSLContext | None") -> "OpenerDirector":
 
     # The admin port is local: a proxy for the internet does not know it.
     return build_opener(ProxyHandler({}), NoRedirects(), HTTPSHandler(context=context))
+
+
+class AdminResource:
+    """The operations of the admin port below one path, whose answers are JSON objects."""
+
+    def __init__(self, port: AdminPort, path: str) -> None:
+        self._port = port
+        self._path = path
+
+    def ask(self, method: str, path: str = "", body: Document | None = None) -> Document:
+        """Return the document of an answer; empty for an answer without one."""
+        sent = None if body is None else json.dumps(body).encode()
+        data = self._port.ask(method, f"{self._path}{path}", sent)
+        if not data:
+            return {}
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise self.malformed() from error
+        if not isinstance(document, dict):
+            raise self.malformed()
+        return cast("Document", document)
+
+    def field(self, document: Document, name: str, kind: type) -> Any:  # noqa: ANN401
+        """Return a field of an answer, which has this type."""
+        value = document.get(name)
+        if not isinstance(value, kind):
+            raise self.malformed()
+        return value
+
+    def malformed(self) -> MalformedResponseError:
+        """Return the error for an answer of another server."""
+        place = f"{self._port.url}{self._path}"
+        return MalformedResponseError(
+            f"{place} answers, but not as the admin port of a Penstock broker.", hint=ADMIN_HINT
+        )

@@ -54,9 +54,19 @@ def client_settings(
 ) -> ClientSettings:
     """Return the settings of the running command."""
     context = context or click.get_current_context(silent=True)
+    path, given = _given(context)
+    return _parsed(given, path, is_quiet=is_quiet)
+
+
+def librdkafka_settings() -> dict[str, str]:
+    """Return the settings of TLS and SASL as they were given, for a command with librdkafka."""
+    _, given = _given(click.get_current_context(silent=True))
+    return {name: value for name, value in given.items() if name in SECURITY_SETTINGS}
+
+
+def _given(context: click.Context | None) -> tuple[str | None, dict[str, str]]:
     path = None if context is None else context.meta.get(COMMAND_CONFIG)
-    given = _file_settings(path) if path else {}
-    return _parsed(given | _variables(os.environ), path, is_quiet=is_quiet)
+    return path, (_file_settings(path) if path else {}) | _variables(os.environ)
 
 
 def settings_of_file(path: str | None) -> ClientSettings:

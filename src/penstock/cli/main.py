@@ -80,6 +80,11 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "produce": ("penstock.cli.produce", "produce", "Send lines of standard input to a topic."),
     "quota": ("penstock.cli.quota", "quota", "Set, list and delete quotas."),
+    "refresh": (
+        "penstock.cli.refresh.command",
+        "refresh",
+        "Build snapshots of topics, install and send them.",
+    ),
     "registry": (
         "penstock.cli.registry.command",
         "registry",

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 import click
 
 from penstock.cli import exits
-from penstock.cli.admin_port import ADMIN_HINT, AdminPort, admin_option, open_admin_port
+from penstock.cli.admin_port import AdminPort, admin_option, open_admin_port
 from penstock.cli.options import (
     TIMEOUT_SECONDS,
     command_config_option,
@@ -27,7 +27,7 @@ from penstock.cli.options import (
     json_option,
 )
 from penstock.cli.output import can_draw, console, print_colored, print_json, print_table
-from penstock.core.errors import MalformedResponseError, PenstockError
+from penstock.core.errors import PenstockError
 
 PATH: Final = "/api/v1/status"
 COLUMNS_MAX: Final = 50
@@ -118,10 +118,7 @@ def _read(port: AdminPort) -> Document:
         _lines(document)
         _workers({"workers": [{**one, "health": ""} for one in document.get("workers", [])]})
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise MalformedResponseError(
-            f"{port.url}{PATH} answers, but not as the admin port of a Penstock broker.",
-            hint=ADMIN_HINT,
-        ) from error
+        raise port.resource(PATH).malformed() from error
     return cast("Document", document)
 
 

@@ -1,6 +1,7 @@
 """`penstock topic`: create, list, describe, change and delete topics of any Kafka cluster."""
 
 import base64
+import time
 import uuid
 
 import click
@@ -27,10 +28,12 @@ from penstock.cli.text.settings_text import (
 )
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NewTopic
 from penstock.client.cluster import Cluster
-from penstock.core.errors import BrokerAnswerError
+from penstock.core.errors import BrokerAnswerError, UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+
+_LOOK_SECONDS = 0.05
 
 
 class TopicCommands(click.Group):
@@ -110,7 +113,7 @@ def create(
             if not (if_not_exists and error.code == ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise
             created = False
-        count = len(cluster.topic(name).partitions)
+        count = len(_created(cluster, name, timeout_seconds).partitions)
     if as_json:
         print_json({"name": name, "created": created, "partitions": count})
     else:
@@ -253,6 +256,18 @@ def delete(
                 click.echo(f"{name} deleted")
     if as_json:
         print_json([{"name": name, "deleted": True} for name in names])
+
+
+def _created(cluster: Cluster, name: str, timeout_seconds: float) -> MetadataResponseTopic:
+    """Return a topic that exists; brokers learn of a new topic a moment after its creation."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        try:
+            return cluster.topic(name)
+        except UnknownTopicOrPartitionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK_SECONDS)
 
 
 def _topic_id_text(topic_id: uuid.UUID | None) -> str | None:

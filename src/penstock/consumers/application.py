@@ -21,6 +21,8 @@ from penstock.consumers.running.consumer_run import ConsumerRun
 
 BOOTSTRAP_VARIABLE: Final = "PENSTOCK_BOOTSTRAP_SERVER"
 BOOTSTRAP_DEFAULT: Final = "localhost:9092"
+PUSH_VARIABLE: Final = "PENSTOCK_PUSH_SERVER"
+PUSH_DEFAULT: Final = "localhost:9095"
 
 
 class Consumer:
@@ -69,6 +71,12 @@ class Consumer:
             or BOOTSTRAP_DEFAULT
         )
         chosen = {**self.options.settings, **settings}
+        push_server = self.options.push_server or os.environ.get(PUSH_VARIABLE)
+        is_auto = self.options.transport == "auto" and bootstrap_server is None
+        if self.options.transport == "push" or (is_auto and push_server):
+            from penstock.consumers.push.push_transport import PushTransport
+
+            return PushTransport(self.options, push_server or PUSH_DEFAULT, chosen)
         if self.options.mode is Mode.QUEUE:
             from penstock.consumers.kafka.share_transport import ShareTransport
 

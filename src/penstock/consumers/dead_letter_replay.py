@@ -1,4 +1,8 @@
-"""`replay`: writes dead letters to their original topics again, each once.
+"""`replay`: writes dead letters to their original topics again, or to one other topic, each once.
+
+A letter names its topic in a header, which each producer of the dead-letter topic can write. So the
+caller says which topics are allowed, or names the topic for all records (`ReplayTo`). At the first
+letter that names another topic the replay ends, before that letter.
 
 Records and the position of the replay group are committed in one transaction, so a crash repeats no
 record and skips none. A second replay of the same topic at the same time fences the first: it fails
@@ -7,22 +11,26 @@ the partition they came from, if the topic still has it; with the time of the re
 topic's retention does not delete them at once.
 
 All groups of the original topic get a replayed record, not only the group whose handler failed.
-Records of other programs have no origin: they are passed over and counted.
+Records of other programs have no origin: they are passed over and counted. So are letters of share
+groups without a copy whose source record is deleted.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.client.cluster import Cluster
 from penstock.client.records.batch_sender import BatchSender
 from penstock.client.records.partitioner import partition_of_key
+from penstock.client.records.positions import AT_OFFSET, Start
+from penstock.client.records.topic_reader import ReadRecord, TopicReader
 from penstock.client.transactions.producer_transactions import VERSION_0, ProducerTransactions
 from penstock.client.transactions.transaction_offsets import TransactionOffsets
 from penstock.client.transactions.transaction_outcomes import OpenTransaction
 from penstock.consumers.dead_letter_topics import DeadLetter, read_dead_letters, replay_group
-from penstock.consumers.delivery.dead_letters import application_headers
+from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.core.types import TopicPartition
 from penstock.records.builder import BatchBuilder
 from penstock.records.record import Header, Record
@@ -40,7 +48,9 @@ class Replayed:
     records: dict[str, int] = field(default_factory=dict)
     """Records by topic."""
     passed_over: int = 0
-    """Records without an origin."""
+    """Records without an origin, or without content."""
+    refused_topic: str | None = None
+    """The topic that ended the replay: it was not allowed."""
 
     @property
     def count(self) -> int:
@@ -48,13 +58,57 @@ class Replayed:
         return sum(self.records.values())
 
 
-def replay(
-    cluster: Cluster, topic: str, *, partition: int | None = None, limit: int | None = None
-) -> Replayed:
-    """Replay the waiting records of a dead-letter topic, at most `limit`."""
-    run = _Replay(cluster, topic)
-    letters = read_dead_letters(cluster, topic, partition=partition)
-    for chunk in _chunks(islice(letters, limit)):
+class ReplayTo(NamedTuple):
+    """The topics that a replay may write to."""
+
+    allowed: frozenset[str] = frozenset()
+    """Original topics that letters may name."""
+    topic: str | None = None
+    """Write all records to this topic, whatever the letters name. A letter without a copy must name
+    this topic or an allowed one: its record is read there, with the rights of the user."""
+
+    def allows(self, letter: DeadLetter) -> bool:
+        """Whether the record of a letter may be written."""
+        if letter.origin is None or (self.topic is not None and letter.has_copy):
+            return True
+        return letter.origin.topic in self.allowed or letter.origin.topic == self.topic
+
+
+class Chosen(NamedTuple):
+    """The letters of one replay."""
+
+    topic: str
+    partition: int | None = None
+    limit: int | None = None
+    share_group: str | None = None
+    """Only letters of this share group."""
+
+    def read(self, cluster: Cluster) -> Iterator[DeadLetter]:
+        """Return the letters that wait for a replay."""
+        letters = read_dead_letters(
+            cluster, self.topic, partition=self.partition, share_group=self.share_group
+        )
+        return islice(letters, self.limit)
+
+
+def original_topics(cluster: Cluster, chosen: Chosen, *, is_source: bool = False) -> dict[str, int]:
+    """Return the topics that waiting letters name, with the number of letters of each.
+
+    `is_source`: only those of letters without a copy, whose topics are read by a replay.
+    """
+    return dict(
+        Counter(
+            one.origin.topic
+            for one in chosen.read(cluster)
+            if one.origin is not None and not (is_source and one.has_copy)
+        )
+    )
+
+
+def replay(cluster: Cluster, chosen: Chosen, to: ReplayTo) -> Replayed:
+    """Replay waiting letters."""
+    run = _Replay(cluster, chosen, to)
+    for chunk in _chunks(run.allowed(chosen.read(cluster))):
         run.write(chunk)
     return run.done
 
@@ -62,9 +116,10 @@ def replay(
 class _Replay:
     """The transactions of one replay, one after another."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, chosen: Chosen, to: ReplayTo) -> None:
         self._cluster = cluster
-        self._name = replay_group(topic)
+        self._to = to
+        self._name = replay_group(chosen.topic, chosen.share_group)
         self._transactions = ProducerTransactions(cluster)
         self._offsets = TransactionOffsets(cluster)
         # Before positions are read: it ends the transaction of an interrupted replay.
@@ -72,14 +127,28 @@ class _Replay:
         self._sequences: dict[TopicPartition, int] = {}
         self.done = Replayed()
 
+    def allowed(self, letters: Iterable[DeadLetter]) -> Iterator[DeadLetter]:
+        """Yield letters up to the first whose topic is not allowed."""
+        for letter in letters:
+            if not self._to.allows(letter):
+                assert letter.origin is not None
+                self.done.refused_topic = letter.origin.topic
+                return
+            yield letter
+
     def write(self, chunk: list[DeadLetter]) -> None:
         """Write the records and the position behind them in one transaction."""
         transaction = self._transaction
         builders: dict[TopicPartition, BatchBuilder] = {}
+        counts, passed_over = Counter[str](), 0
         for letter in chunk:
-            if letter.origin is not None:
-                at = self._place_of(letter)
-                builders.setdefault(at, BatchBuilder()).append(self._record_of(letter))
+            record = None if letter.origin is None else self._record_of(letter)
+            if record is None:
+                passed_over += 1
+                continue
+            at = self._place_of(letter)
+            builders.setdefault(at, BatchBuilder()).append(record)
+            counts[at.topic] += 1
         sender = BatchSender(
             self._cluster,
             transactional_id=transaction.transactional_id,
@@ -96,24 +165,39 @@ class _Replay:
         }
         self._offsets.commit(transaction, self._name, ends)
         self._next(self._transactions.end(transaction, commits=True))
-        self._count(chunk)
+        self.done.passed_over += passed_over
+        for name, count in counts.items():
+            self.done.records[name] = self.done.records.get(name, 0) + count
 
     def _place_of(self, letter: DeadLetter) -> TopicPartition:
         assert letter.origin is not None
-        topic, partition = letter.origin.topic, letter.origin.partition
+        topic, partition = self._to.topic or letter.origin.topic, letter.origin.partition
         partition_count = len(self._cluster.partitions_of(topic))
         if partition >= partition_count or partition < 0:
             partition = partition_of_key(letter.record.key or b"", partition_count)
         return TopicPartition(topic, partition)
 
-    def _record_of(self, letter: DeadLetter) -> Record:
-        headers = application_headers(tuple(letter.record.headers))
-        return Record(
-            letter.record.key,
-            letter.record.value,
-            tuple(Header(name, value) for name, value in headers),
-            self._cluster.clock.now_ms(),
-        )
+    def _record_of(self, letter: DeadLetter) -> Record | None:
+        key, value, headers = letter.record.key, letter.record.value, letter.headers
+        if not letter.has_copy:
+            source = self._source_of(letter)
+            if source is None:
+                return None
+            key, value, headers = source.key, source.value, tuple(source.headers)
+        own = tuple(Header(name, content) for name, content in headers)
+        return Record(key, value, own, self._cluster.clock.now_ms())
+
+    def _source_of(self, letter: DeadLetter) -> ReadRecord | None:
+        """Return the record that a letter without a copy names; None if it is deleted."""
+        assert letter.origin is not None
+        at = TopicPartition(letter.origin.topic, letter.origin.partition)
+        try:
+            self._cluster.partitions_of(at.topic, (at.partition,))
+            start = Start(AT_OFFSET, letter.origin.offset)
+            found = next(TopicReader(self._cluster, [at], start).records(), None)
+        except UnknownTopicOrPartitionError:
+            return None
+        return None if found is None or found.offset != letter.origin.offset else found
 
     def _built(self, at: TopicPartition, builder: BatchBuilder) -> bytearray:
         sequence = self._sequences.get(at, 0)
@@ -131,14 +215,6 @@ class _Replay:
         if before != (transaction.producer_id, transaction.producer_epoch):
             self._sequences.clear()
         self._transaction = transaction
-
-    def _count(self, chunk: list[DeadLetter]) -> None:
-        for letter in chunk:
-            if letter.origin is None:
-                self.done.passed_over += 1
-            else:
-                topic = letter.origin.topic
-                self.done.records[topic] = self.done.records.get(topic, 0) + 1
 
 
 def _chunks(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:

@@ -30,6 +30,8 @@ def consumer(
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
     start: Literal["earliest", "latest"] = "earliest",
     bootstrap_server: str | None = None,
+    transport: Literal["auto", "kafka", "push"] = "auto",
+    push_server: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[Any], Any]], Consumer]:
     """Return a decorator for the handler of a topic's records.
@@ -41,6 +43,8 @@ def consumer(
     to this many records of one partition. concurrency: calls at the same time. order: records with
     the same key, or of the same partition, one after another. timeout_seconds: for one call.
     start: for a group without committed offsets. settings: librdkafka's, for TLS and SASL.
+    transport: "push" uses the push protocol of one Penstock broker at push_server (HOST:PORT, or
+    PENSTOCK_PUSH_SERVER); "kafka" works with any Kafka; "auto" is push if a push server is known.
     """
     try:
         chosen_mode, chosen_order = Mode(mode), Order(order)
@@ -62,6 +66,8 @@ def consumer(
         timeout_seconds=timeout_seconds,
         start=start,
         bootstrap_server=bootstrap_server,
+        transport=transport,
+        push_server=push_server,
         settings=dict(settings or {}),
     )
 

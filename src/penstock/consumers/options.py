@@ -16,7 +16,9 @@ from penstock.consumers.limits import (
 )
 from penstock.consumers.retry_policy import RetryPolicy
 from penstock.core.errors import ConfigError
+from penstock.core.quantities import number_text
 
+TRANSPORTS: Final = ("auto", "kafka", "push")
 RETRY_TOPIC_PREFIX: Final = "retry."
 _TOPIC_CHARACTERS_MAX: Final = 249
 
@@ -57,6 +59,9 @@ class ConsumerOptions:
     """The first offset of a group without a committed one: earliest or latest. A share group has
     its own setting, `share.auto.offset.reset`."""
     bootstrap_server: str | None = None
+    transport: str = "auto"
+    """kafka, push, or auto: push if a push server is known."""
+    push_server: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of librdkafka for the connection, such as `security.protocol`."""
 
@@ -68,12 +73,17 @@ class ConsumerOptions:
         _check_range("concurrency", self.concurrency, CONCURRENCY_MAX)
         if not 0 < self.timeout_seconds <= TIMEOUT_SECONDS_MAX:
             raise ConfigError(
-                f"@penstock.consumer: timeout_seconds is {self.timeout_seconds:g}, it must be "
-                f"above 0 and at most {TIMEOUT_SECONDS_MAX:g}."
+                f"@penstock.consumer: timeout_seconds is {number_text(self.timeout_seconds)}, it "
+                f"must be above 0 and at most {number_text(TIMEOUT_SECONDS_MAX)}."
             )
         if self.start not in ("earliest", "latest"):
             raise ConfigError(
                 f"@penstock.consumer: start is {self.start!r}, it must be earliest or latest."
+            )
+        if self.transport not in TRANSPORTS:
+            raise ConfigError(
+                f"@penstock.consumer: transport is {self.transport!r}, it must be one of "
+                f"{', '.join(TRANSPORTS)}."
             )
         if self.dead_letter is not None and self.dead_letter in ("", self.topic):
             raise ConfigError(

@@ -1,5 +1,18 @@
 """Formats counts, sizes and times for people: one unit, few digits. Programs get numbers."""
 
+import math
+from typing import Final
+
+_DIGITS_MAX: Final = 10**18
+"""A larger number is printed with an exponent: its digits fill the line."""
+
+
+def number_text(number: float) -> str:
+    """Return a number with separators and without an exponent: `1,000,000`, `0.001`."""
+    if math.isnan(number) or abs(number) >= _DIGITS_MAX:
+        return f"{number:g}"
+    return f"{int(number):,}" if number == int(number) else f"{number:,}"
+
 
 def size_text(size_bytes: int) -> str:
     """Return a readable size."""

@@ -21,6 +21,8 @@ PLAINTEXT: Final = "PLAINTEXT"
 """The protocol without encryption and login, and the name of the only listener with it."""
 CLUSTER_LISTENER: Final = "CLUSTER"
 """Name of the listener for other brokers; clients do not learn its address."""
+PUSH_LISTENER: Final = "penstock.push"
+"""Name of the push address in the registration of a broker; Kafka clients do not see it."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 """The topic with the state of group coordinators."""

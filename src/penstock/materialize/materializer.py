@@ -23,6 +23,7 @@ from penstock.materialize.progress_board import ProgressBoard
 from penstock.materialize.rest_app import RestApp, Service
 from penstock.materialize.rest_server import RestServer
 from penstock.materialize.row_store import RowStore
+from penstock.materialize.snapshot_loading import OpenedSnapshot
 from penstock.materialize.store_health import TopicFacts
 from penstock.materialize.topic_decisions import STOP
 from penstock.materialize.topic_follower import TopicFollower
@@ -39,6 +40,8 @@ class MaterializeOptions:
     """The topics, with their generated columns."""
     on_recreate: str = STOP
     wants_refresh: bool = False
+    snapshots: Mapping[str, OpenedSnapshot] = field(default_factory=dict)
+    """By topic: they replace its rows at the start."""
     allowed_names: frozenset[str] = frozenset()
     token: bytes | None = None
     bounds: QueryBounds = field(default_factory=QueryBounds)
@@ -67,6 +70,7 @@ class Materializer:
                 options.columns,
                 on_recreate=options.on_recreate,
                 wants_refresh=options.wants_refresh,
+                snapshots=options.snapshots,
             )
             self.follower = TopicFollower(
                 cluster,

@@ -112,6 +112,7 @@ class TopicFollower:
         self._on_recreate = on_recreate
         self._clock = clock
         self._stop = threading.Event()
+        watch.should_stop = self._stop.is_set
         self._stored: dict[str, StoredTopic] = {}
         self._gaps: list[Gap] = []
         self._reload()

@@ -5,7 +5,7 @@ module asks the cluster and writes the file. It belongs to the follower's thread
 records.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.client.calls import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -15,6 +15,12 @@ from penstock.core.errors import BrokerAnswerError
 from penstock.core.types import TopicPartition
 from penstock.materialize.index_columns import IndexColumn
 from penstock.materialize.row_store import RowStore
+from penstock.materialize.snapshot_loading import (
+    LogBounds,
+    OpenedSnapshot,
+    is_unfinished,
+    load_snapshot,
+)
 from penstock.materialize.topic_decisions import Action, Decision, StoredTopic, TopicState, decide
 from penstock.protocol.error_codes import ErrorCode
 
@@ -32,12 +38,17 @@ class TopicWatch:
         *,
         on_recreate: str,
         wants_refresh: bool,
+        snapshots: Mapping[str, OpenedSnapshot] | None = None,
     ) -> None:
+        """`snapshots` replace the rows of their topics at the first look."""
         self._cluster = cluster
         self._store = store
         self._columns = columns
         self._on_recreate = on_recreate
         self._to_refresh = set(self._stored()) if wants_refresh else set()
+        self._snapshots = dict(snapshots or {})
+        self.should_stop: Callable[[], bool] = lambda: False
+        """Whether a load of a snapshot should end early."""
 
     def _stored(self) -> dict[str, StoredTopic]:
         return {name: one for name, one in self._store.topics().items() if name in self._columns}
@@ -63,6 +74,12 @@ class TopicWatch:
         if decision.action is Action.BEGIN:
             starts = self.starts(topic, found.partitions)
             self._store.begin_topic(topic, found.topic_id, starts, self._columns[topic])
+        if topic in self._snapshots:
+            self._load_snapshot(topic, found)
+        elif is_unfinished(stored):
+            return self._load_instead(topic, found)
+        elif decision.action is Action.BEGIN:
+            pass
         elif decision.action is Action.BUILD:
             self._build(topic, found)
         else:
@@ -76,6 +93,19 @@ class TopicWatch:
     def rebuild(self, topic: str) -> None:
         """Request a new generation at the next look."""
         self._to_refresh.add(topic)
+
+    def _load_snapshot(self, topic: str, found: TopicDescription) -> None:
+        bounds = LogBounds(self.starts(topic, found.partitions), self.ends(topic, found.partitions))
+        load_snapshot(self._store, self._snapshots[topic], found, bounds, self.should_stop)
+        self._to_refresh.discard(topic)
+        del self._snapshots[topic]
+
+    def _load_instead(self, topic: str, found: TopicDescription) -> Decision:
+        """Load the topic instead of the snapshot whose load did not end, if that is wanted."""
+        if topic not in self._to_refresh:
+            return half_loaded(topic)
+        self._build(topic, found)
+        return Decision(Action.FOLLOW)
 
     def _build(self, topic: str, found: TopicDescription) -> None:
         starts = self.starts(topic, found.partitions)
@@ -103,6 +133,16 @@ class TopicWatch:
         wanted = {TopicPartition(topic, partition): time for partition in partitions}
         found = self._cluster.look_up_offsets(wanted, is_read_committed=True)
         return {at.partition: one.offset for at, one in found.items()}
+
+
+def half_loaded(topic: str) -> Decision:
+    """Return the decision for a topic whose load from a snapshot did not end."""
+    return Decision(
+        Action.WAIT,
+        TopicState.DIVERGED,
+        f"the load of {topic!r} from a snapshot did not end; its old rows are served.",
+        "Start again with --refresh-from, or with --refresh to load all of the topic.",
+    )
 
 
 def denied(topic: str) -> Decision:

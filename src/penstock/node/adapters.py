@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Sequence
+from inspect import iscoroutine
 from typing import TypeVar
 
 from penstock.broker.ports import LogDirectoryState
@@ -108,8 +109,24 @@ class GroupTasks:
         self._group = group
 
     def start(self, coroutine: Coroutine[object, object, None]) -> None:
-        """Run the coroutine; the group awaits it."""
-        self._group.create_task(coroutine)
+        """Run the coroutine; the group awaits it. A group that ends raises `RuntimeError`."""
+        try:
+            self._group.create_task(coroutine)
+        except RuntimeError:
+            close_unstarted(coroutine)
+            raise
+
+
+def close_unstarted(coroutine: Coroutine[object, object, object]) -> None:
+    """Close a coroutine that nothing will await, and the coroutines among its arguments.
+
+    Python warns about each of them otherwise. Compiled ones have no frame, and no warning.
+    """
+    frame = getattr(coroutine, "cr_frame", None)
+    inner = [] if frame is None else [one for one in frame.f_locals.values() if iscoroutine(one)]
+    coroutine.close()
+    for one in inner:
+        close_unstarted(one)
 
 
 class HeavyBatches:

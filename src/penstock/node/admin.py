@@ -29,6 +29,7 @@ from penstock.core.metrics import Registry
 from penstock.core.settings.admin_settings import ADMIN_PORT_DEFAULT, AdminSettings
 from penstock.core.settings.tree import Settings
 from penstock.node.admin_parts import Served
+from penstock.node.refresh.refresh_hooks import RefreshHooks
 from penstock.node.security.certificates_in_use import ADMIN, CertificatesInUse
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class AdminPort:
         self._is_up = asyncio.Event()
         self._handshakes = HandshakeFailures(ADMIN)
         self.port: int | None = None
+        self.refreshes = RefreshHooks()
 
     @classmethod
     def open(
@@ -141,6 +143,7 @@ class AdminPort:
         from penstock.node.admin_view import NodeView
         from penstock.node.inside_door import InsideDoor
         from penstock.node.pipes.admin_pipes import NodePipes
+        from penstock.node.refresh.refresh_desk import NodeRefreshes
         from penstock.node.security.admin_callers import AdminCallers
 
         view = NodeView(
@@ -165,7 +168,8 @@ class AdminPort:
             check_turns,
         )
         sessions = NodeSessions(lambda: self._served, self._clock)
-        pipes = NodePipes(lambda: self._served)
+        refreshes = NodeRefreshes(lambda: self._served, self._clock, self.refreshes)
+        pipes = NodePipes(lambda: self._served, refreshes)
         return AdminServer(view, door, check, self._settings.admin, sessions, pipes)
 
 

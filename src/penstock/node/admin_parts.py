@@ -1,10 +1,12 @@
 """`Served`: the parts of a running broker that its admin port reads. Values only."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.broker.connections.server import Listener
 from penstock.client.transport.addresses import Address
 from penstock.cluster.service import MetadataService
+from penstock.node.administration.edge_sessions import EdgeSessions
 from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.node.metrics.limits_view import LimitsView
 from penstock.node.pipes.pipe_door import PipeDoor
@@ -14,6 +16,9 @@ from penstock.node.settings.live_settings import LiveSettings
 from penstock.node.settings.settings_reload import SettingsReload
 from penstock.replication.manager import ReplicaManager
 from penstock.storage.service import StorageService
+
+if TYPE_CHECKING:
+    from penstock.broker.share_sessions.share_ports import Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +37,5 @@ class Served:
     reload: SettingsReload | None
     security: NodeSecurity
     pipes: PipeDoor
+    edge_sessions: EdgeSessions
+    shares: "Shares | None"

@@ -6,14 +6,20 @@ loop.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, cast
 
-from penstock.admin.ports import Caller, SessionFacts
+from penstock.admin.ports import (
+    Caller,
+    PushSessionFacts,
+    PushSubscriptionFacts,
+    SessionFacts,
+)
 from penstock.broker.connections.open_sessions import end_sessions, listed_sessions
 from penstock.broker.peer import Peer
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerUnreachableError
 from penstock.node.admin_parts import Served
+from penstock.node.administration.edge_sessions import ID_BASE
 from penstock.node.security.certificates_in_use import ADMIN
 from penstock.security import audit
 from penstock.security.acls.values import CLUSTER_NAME, Operation, ResourceType
@@ -70,6 +76,25 @@ class NodeSessions:
             for one in listed_sessions(connections, principal, after, limit)
         ]
 
+    def push_sessions(
+        self, principal: Principal | None, after: int, limit: int
+    ) -> Sequence[PushSessionFacts]:
+        """Return the push sessions with ids above `after`, the oldest first."""
+        now, now_ms = self._clock.monotonic(), self._clock.now_ms()
+        return [
+            PushSessionFacts(
+                id=ID_BASE + one.number,
+                principal=cast("Peer", one.client).principal,
+                address=one.address,
+                state=one.state,
+                since_ms=round(now_ms + (one.opened_at - now) * 1000),
+                delivered_records=one.delivered_records,
+                unsent_bytes=one.unsent_bytes,
+                subscriptions=[PushSubscriptionFacts(*each) for each in one.subscriptions],
+            )
+            for one in self._running().edge_sessions.listed(principal, after, limit)
+        ]
+
     def end(
         self,
         caller: Caller,
@@ -81,6 +106,8 @@ class NodeSessions:
         assert (principal is None) != (session is None), "never all sessions"
         served = self._running()
         ended, has_more = end_sessions(served.listener.connections, principal, session)
+        edge_ended, edge_has_more = served.edge_sessions.end(principal, session)
+        ended, has_more = ended + edge_ended, has_more or edge_has_more
         if ended:
             served.security.audit.write(
                 AuditEvent(

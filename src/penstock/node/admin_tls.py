@@ -72,9 +72,10 @@ class AdminTls:
         context_source: Callable[[], ssl.SSLContext],
         failures: HandshakeFailures,
         clock: Clock,
+        limits: HandshakeLimits | None = None,
     ) -> None:
         """`context_source` returns the context for a new connection; a reload replaces it."""
-        limits = HandshakeLimits(
+        limits = limits or HandshakeLimits(
             handshakes_max=HANDSHAKES_MAX,
             per_address_max=HANDSHAKES_PER_ADDRESS_MAX,
             waiting_max=HANDSHAKES_WAITING_MAX,

@@ -109,6 +109,7 @@ class NodeView:
             security_problems=served.security.problems,
             metadata_problems=served.metadata.problems,
             pipe_problems=served.pipes.problems,
+            dead_letter_problems=() if served.shares is None else served.shares.problems,
         )
 
 

@@ -10,7 +10,7 @@ from penstock.core.errors import ConfigError
 from penstock.core.settings.listener_declarations import NamedListener
 from penstock.core.settings.security_settings import TlsSettings
 from penstock.core.settings.tree import Settings
-from penstock.core.types import CLUSTER_LISTENER
+from penstock.core.types import CLUSTER_LISTENER, PUSH_LISTENER
 from penstock.node.security.node_security import NodeSecurity
 from penstock.security.principal import ANONYMOUS, Principal, read_principal
 
@@ -76,6 +76,15 @@ def endpoint_of(declared: NamedListener, entrance: Entrance) -> Endpoint:
         declared.advertised_port or entrance.port,
         declared.protocol,
     )
+
+
+def push_endpoints(settings: Settings, first: Endpoint) -> tuple[Endpoint, ...]:
+    """Return the push address of this broker for clients of other brokers, if it is fixed."""
+    edge = settings.edge
+    if not edge.push_port:
+        return ()
+    host = first.host if edge.host in ("0.0.0.0", "::") else edge.host  # noqa: S104 (compared)
+    return (Endpoint(PUSH_LISTENER, host, edge.push_port),)
 
 
 def handshake_limits(settings: TlsSettings) -> HandshakeLimits:

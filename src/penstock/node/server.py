@@ -13,7 +13,7 @@ import logging
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from penstock.core.errors import PenstockError
 from penstock.core.limit_use import LimitUse
@@ -27,10 +27,12 @@ from penstock.storage.disk.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from penstock.client.push import PublishedRecord, PushSubscription
+    from penstock.node.gateways.gateway_node import NodeGateways
+    from penstock.node.grpc_gateway.grpc_node import NodeGrpc
     from penstock.node.push.inside_clients import InsideClients
     from penstock.node.push.push_node import NodePush
     from penstock.protocol.push.data import Headers
-    from penstock.protocol.push.payloads import Start, Vector
+    from penstock.protocol.push.payloads import Mode, Start, Vector
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class BrokerServer:
         self._stack = AsyncExitStack()
         self._parts: Parts | None = None
         self._push: NodePush | None = None
+        self._grpc: NodeGrpc | None = None
+        self._gateways: NodeGateways | None = None
         self._inside: InsideClients | None = None
 
     @property
@@ -153,6 +157,16 @@ class BrokerServer:
         """The port for push clients; None when push is not served over TCP."""
         return None if self._push is None else self._push.port
 
+    @property
+    def http_port(self) -> int | None:
+        """The port for HTTP and WebSocket clients; None when there is none."""
+        return None if self._gateways is None else self._gateways.port
+
+    @property
+    def grpc_port(self) -> int | None:
+        """The port for gRPC clients; None when there is none."""
+        return None if self._grpc is None else self._grpc.port
+
     async def publish(
         self,
         topic: str,
@@ -171,21 +185,35 @@ class BrokerServer:
         topic: str,
         *,
         group: str | None = None,
+        mode: "Mode | None" = None,
         start: "Start | Vector | None" = None,
         credit: int = 1_000,
         auto_ack: bool = False,
     ) -> "PushSubscription":
         """Return the records of a topic as an async iterator. It uses no socket.
 
-        A subscription has a session of its own; `PushSubscription.close` ends it.
+        `mode` "queue" shares the records with the other subscribers of the group; without a mode,
+        the routing of the topic decides. A subscription has a session of its own;
+        `PushSubscription.close` ends it.
         """
         return await self._clients.subscribe(
-            topic, group=group, start=start, credit=credit, auto_ack=auto_ack
+            topic, group=group, mode=mode, start=start, credit=credit, auto_ack=auto_ack
         )
 
-    async def create_topic(self, name: str, *, partitions: int | None = None) -> None:
-        """Create a topic with the settings of `[topic_defaults]`; it may exist already."""
-        await self._clients.create_topic(name, partitions)
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        routing: Literal["fanout", "queue"] = "fanout",
+        buffer_size: int | None = None,
+    ) -> None:
+        """Create a topic with the settings of `[topic_defaults]`; it may exist already.
+
+        `routing` and `buffer_size` are those of a declared topic. They do not change a topic that
+        exists.
+        """
+        await self._clients.create_topic(name, partitions, routing, buffer_size)
 
     def _open_push(self) -> "NodePush":
         """Return the push part, which the first caller loads."""
@@ -196,7 +224,26 @@ class BrokerServer:
             self._push = NodePush(parts.services, parts.metrics)
             parts.live.add_followers(self._push.follow)
             parts.late.add(self._push.stop)
+            parts.admin.refreshes.add(self._push.refresh)
+            parts.edge_sessions.serve(self._push.sessions, self._push.end_sessions)
         return self._push
+
+    async def _open_gateways(self, parts: Parts) -> None:
+        """Accept HTTP and WebSocket clients."""
+        from penstock.node.gateways.gateway_node import NodeGateways
+
+        self._gateways = NodeGateways(parts.services, self._open_push().server)
+        parts.live.add_followers(self._gateways.follow)
+        parts.late.add(self._gateways.stop)
+        await self._gateways.listen(parts.listener, parts.security)
+
+    async def _open_grpc(self, parts: Parts) -> None:
+        """Accept gRPC clients."""
+        from penstock.node.grpc_gateway.grpc_node import NodeGrpc
+
+        self._grpc = NodeGrpc(parts.services, self._open_push().server, parts.metrics)
+        parts.late.add(self._grpc.stop)
+        await self._grpc.listen(parts.listener, parts.security)
 
     @property
     def _clients(self) -> "InsideClients":
@@ -220,6 +267,10 @@ class BrokerServer:
                 )
                 if self._running.services.settings.edge.has_push:
                     await self._open_push().listen(self._parts.listener, self._parts.security)
+                if self._running.services.settings.edge.http_port is not None:
+                    await self._open_gateways(self._parts)
+                if self._running.services.settings.edge.grpc_port is not None:
+                    await self._open_grpc(self._parts)
                 self._stack = stack.pop_all()
         return self
 

@@ -18,7 +18,7 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,15 +28,12 @@ from penstock.broker.dispatch import Dispatcher
 from penstock.broker.fetch_sessions import FetchSessionCache
 from penstock.broker.handlers import HANDLERS
 from penstock.broker.pacing.turns import TurnBudget
-from penstock.broker.quotas.quotas import Quotas
-from penstock.broker.quotas.rates import Windows
 from penstock.client.transport.addresses import Address
 from penstock.cluster.declaration_memory import DeclarationMemory
 from penstock.cluster.image import BrokerImage, Endpoint
 from penstock.cluster.link.lasting import last
 from penstock.cluster.link.leader_elections import LeaderElections
 from penstock.cluster.service import MetadataService
-from penstock.core.clock import Clock
 from penstock.core.errors import LogDirectoryOfflineError
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
@@ -54,13 +51,19 @@ from penstock.node.adapters import (
 from penstock.node.admin import AdminPort
 from penstock.node.admin_parts import Served
 from penstock.node.administration.broker_administration import Brokers
+from penstock.node.administration.edge_sessions import EdgeSessions
 from penstock.node.administration.group_administration import Groups
-from penstock.node.administration.quota_administration import QuotaChanges
+from penstock.node.administration.quota_administration import QuotaChanges, open_quotas
 from penstock.node.administration.topic_administration import Topics
 from penstock.node.coordination.coordinators import NodeCoordinators
 from penstock.node.disk import ProduceGate
 from penstock.node.duties import StorageDuties, disk_marks
-from penstock.node.entrances import endpoint_of, entrances_of, handshake_limits
+from penstock.node.entrances import (
+    endpoint_of,
+    entrances_of,
+    handshake_limits,
+    push_endpoints,
+)
 from penstock.node.foundation import Foundation, lay_foundation, topic_rules
 from penstock.node.garbage import prepare_threads
 from penstock.node.metrics.coordinator_metrics import register_coordinators
@@ -68,7 +71,7 @@ from penstock.node.metrics.limits_view import LimitsView, show_limits
 from penstock.node.metrics.loop_lag import LoopLag
 from penstock.node.metrics.process_metrics import register_process
 from penstock.node.metrics.storage_metrics import register_storage
-from penstock.node.pipes.pipe_door import PipeDoor
+from penstock.node.pipes.pipe_door import PipeDoor, hold_unsent
 from penstock.node.producer_expiration import ProducerExpiration
 from penstock.node.registry.following import follow_registry, report_pipes
 from penstock.node.security.node_security import NodeSecurity, open_security
@@ -76,6 +79,7 @@ from penstock.node.settings.declared_topics import DeclaredTopics
 from penstock.node.settings.live_settings import LiveSettings, follow_log_level
 from penstock.node.settings.settings_reload import ReloadOutcomes, SettingsReload, SettingsSource
 from penstock.node.shares.lazy_shares import NodeShares
+from penstock.node.shares.share_metrics import register_shares
 from penstock.node.stand_ins import StandIns
 from penstock.replication.hosting import Hosting
 from penstock.replication.manager import ReplicaManager
@@ -109,6 +113,7 @@ class Parts:
     services: BrokerServices
     listener: Listener
     late: LateStops
+    edge_sessions: EdgeSessions = field(default_factory=EdgeSessions)
 
 
 async def start_parts(
@@ -125,7 +130,7 @@ async def start_parts(
     cluster = _open_cluster(ground, (storage, replicas, hosting), stack)
     brokers, producer_ids = Brokers(metadata, ground.given, topics), ProducerIdBlocks(metadata)
     coordinators = _coordinators(ground, (topics, storage, replicas, producer_ids), cluster)
-    groups, quotas = Groups(metadata, settings.groups), _quotas(settings, clock, ground.metrics)
+    groups, quotas = Groups(metadata, settings.groups), open_quotas(settings, clock, ground.metrics)
     security = await _secure(ground, stack)
     services = BrokerServices(
         current=ground.live.current,
@@ -155,9 +160,9 @@ async def start_parts(
         audit=security.audit,
         records_all_changes=security.has_identities,
         elections=LeaderElections(metadata) if ground.is_clustered else None,
-        shares=(shares := NodeShares(ground, replicas, storage, coordinators)),
+        shares=(shares := NodeShares(ground, replicas, storage, coordinators)).offered,
     )
-    _register(ground, coordinators, replicas, stack)
+    _register(ground, services, (coordinators, shares, cluster), stack)
     listener, endpoints = _bind(services, security, ground.metrics, stack, stand_ins)
     registry = await _join(ground, services, hosting, endpoints, cluster, stack, stand_ins)
     _start_duties(ground, storage, topics, stack)
@@ -237,7 +242,7 @@ async def _join(
     if cluster is not None:
         wrap = stand_ins.wrap_connection
         peer = cluster.bind(services, ground.metrics, ground.certificates, stack, wrap)
-        endpoints += (peer,)
+        endpoints += (peer, *push_endpoints(ground.settings, endpoints[0]))
     broker = BrokerImage(node.id, endpoints, node.rack, ground.directory_id, 0)
     await metadata.register_broker(broker, tasks)
     ground.logs.withholds_clean_marker = False
@@ -303,6 +308,8 @@ def _with_admin(
             reload=parts.reload,
             security=parts.security,
             pipes=pipes,
+            edge_sessions=parts.edge_sessions,
+            shares=parts.services.shares,
         )
     )
     return parts
@@ -312,6 +319,7 @@ def _start_duties(
     ground: Foundation, storage: StorageService, topics: Topics, stack: AsyncExitStack
 ) -> None:
     """Start the periodic duties, at the intervals of the settings in force."""
+    hold_unsent(ground.settings, storage)
     duties = StorageDuties(storage, ground.settings)
     expiration = ProducerExpiration(ground.logs, ground.clock, ground.settings.transactions)
     for duty in (duties.run(), topics.host_when_there_is_room(), expiration.run()):
@@ -368,18 +376,6 @@ async def _end(duty: asyncio.Task[None]) -> None:
     await asyncio.wait([duty])
 
 
-def _quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
-    """Return the counters of quotas; no quota is set yet."""
-    given = settings.quotas
-    quotas = Quotas(
-        clock,
-        Windows(given.window_count, given.window_seconds * 1000),
-        Windows(given.controller_window_count, given.controller_window_seconds * 1000),
-    )
-    quotas.register(metrics)
-    return quotas
-
-
 def _bind(
     services: BrokerServices,
     security: NodeSecurity,
@@ -406,13 +402,16 @@ def _bind(
 
 def _register(
     ground: Foundation,
-    coordinators: NodeCoordinators,
-    replicas: ReplicaManager,
+    services: BrokerServices,
+    parts: "tuple[NodeCoordinators, NodeShares, Replication | None]",
     stack: AsyncExitStack,
 ) -> None:
     """Register metrics that belong to no part; storage, listener and dispatch register theirs."""
     metrics, clock = ground.metrics, ground.clock
-    register_coordinators(metrics, coordinators, replicas)
+    coordinators, shares, cluster = parts
+    shares.serve(services, None if cluster is None else cluster.peers)
+    register_coordinators(metrics, coordinators, services.replicas)
+    register_shares(metrics, shares)
     register_process(metrics, clock)
     lag = LoopLag(asyncio.get_running_loop(), metrics)
     lag.start()

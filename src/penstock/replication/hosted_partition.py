@@ -26,9 +26,11 @@ class HostedPartition:
         "fetched_bytes",
         "is_internal",
         "is_mirror",
+        "is_refreshing",
         "is_reserved",
         "log",
         "name",
+        "refreshes",
         "rules",
         "state",
         "topic_id",
@@ -45,6 +47,10 @@ class HostedPartition:
         """Whether a coordinator writes here; clients do not."""
         self.is_mirror: bool = False
         """Whether a pipe writes here; neither clients nor coordinators do."""
+        self.is_refreshing: bool = False
+        """Whether it has no leader because a snapshot replaces its log."""
+        self.refreshes: int = 0
+        """How often a snapshot replaced its log since it is served."""
         self.is_reserved: bool = self.is_internal
         """Whether clients do not write here, for one of both reasons."""
         self.topic_id = topic_id
@@ -66,6 +72,7 @@ class HostedPartition:
         successor.appended_bytes = self.appended_bytes
         successor.appended_records = self.appended_records
         successor.fetched_bytes = self.fetched_bytes
+        successor.refreshes = self.refreshes
         successor.mark_mirror(is_mirror=self.is_mirror)
         return successor
 

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from penstock.core.client_host import host_of
 from penstock.security.acls.values import AclBinding, Operation, ResourceType
-from penstock.security.sasl.throttle import host_of
 
 LOGGER_NAME: Final = "penstock.audit"
 TEXT_MAX: Final = 249

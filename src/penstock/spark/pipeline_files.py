@@ -3,6 +3,7 @@
     orders.toml        the definition
     orders.py          the one pipeline that this file makes with `@pipeline`
     orders.py:orders   the one of this name, when there are several
+    shop.toml:orders   the pipeline of this topic, when each topic has a table of its own
 
 Guarantees: a Python file is run once, as a separate module that is removed afterwards. So its
 functions are sent to Spark's workers by value; workers do not have the file. Every problem is a
@@ -23,6 +24,7 @@ from penstock.core.errors import PenstockError
 from penstock.spark.pipelines import Pipeline, Transform
 from penstock.spark.tables.definition.errors import DefinitionError
 from penstock.spark.tables.definition.file import FILE_REMEDY, load_definition
+from penstock.spark.tables.definition.many_tables import has_many_tables, table_of_topic
 from penstock.spark.tables.definition.model import PipelineDefinition
 
 _MODULE: Final = "penstock_pipeline"
@@ -37,10 +39,30 @@ class LoadedPipeline:
 
 
 def load_pipeline(named: str) -> LoadedPipeline:
-    """Return the pipeline that this text names."""
+    """Return the one pipeline that this text names."""
+    loaded = load_pipelines(named)
+    if has_many_tables(loaded.definition):
+        raise DefinitionError(
+            named,
+            "table.name",
+            "each topic has a table of its own, and the command is for one table.",
+            f"Name the topic: {named}:TOPIC.",
+        )
+    return loaded
+
+
+def load_pipelines(named: str) -> LoadedPipeline:
+    """Return the pipeline that this text names, which may have a table for each topic."""
     path, name = _split(named)
     if path.suffix != ".py":
-        return LoadedPipeline(load_definition(Path(named)))
+        definition = load_definition(path)
+        if name is None:
+            return LoadedPipeline(definition)
+        if not has_many_tables(definition):
+            raise DefinitionError(
+                str(path), "table.name", "it has one table.", f"Name the file alone: {path}."
+            )
+        return LoadedPipeline(table_of_topic(definition, name))
     if not path.is_file():
         raise DefinitionError(str(path), "", "there is no such file.", FILE_REMEDY)
     chosen = _chosen(_run(path), path, name)
@@ -48,9 +70,10 @@ def load_pipeline(named: str) -> LoadedPipeline:
 
 
 def _split(named: str) -> tuple[Path, str | None]:
-    before, found, after = named.rpartition(":")
-    if found and before.endswith(".py"):
-        return Path(before), after
+    for suffix in (".py", ".toml"):
+        before, found, after = named.rpartition(f"{suffix}:")
+        if found and after and not Path(named).exists():
+            return Path(before + suffix), after
     return Path(named), None
 
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.many_tables import has_many_tables
 from penstock.spark.tables.definition.model import Action, PipelineDefinition
 from penstock.spark.tables.definition.reader import read_definition
 
@@ -62,8 +63,12 @@ def pipeline(
     trigger: Mapping[str, Any] | None = None,
     maintenance: Mapping[str, Any] | None = None,
     mode: str = "dataframe",
+    operation: Mapping[str, Any] | None = None,
 ) -> Callable[[Transform], Pipeline]:
-    """Create a pipeline from a function; each mapping has the keys of the file's section."""
+    """Create a pipeline from a function; each mapping has the keys of the file's section.
+
+    `operation` has the further keys of the section `pipeline`, such as `metrics_port`.
+    """
 
     def decorate(transform: Transform) -> Pipeline:
         where = f"pipeline {transform.__module__}.{transform.__qualname__}"
@@ -78,6 +83,7 @@ def pipeline(
         expectations = reversed(getattr(transform, _EXPECTATIONS, ()))
         document: dict[str, object] = {
             "pipeline": {
+                **(operation or {}),
                 "name": name,
                 "bootstrap_servers": bootstrap_servers,
                 "checkpoint": checkpoint,
@@ -90,7 +96,15 @@ def pipeline(
             "trigger": trigger or {},
             "maintenance": maintenance or {},
         }
-        return Pipeline(read_definition(document, where), transform)
+        definition = read_definition(document, where)
+        if has_many_tables(definition):
+            raise DefinitionError(
+                where,
+                "table.name",
+                "a function writes one table.",
+                "Write the name without placeholders, or the pipeline as a file.",
+            )
+        return Pipeline(definition, transform)
 
     return decorate
 

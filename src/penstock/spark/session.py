@@ -15,9 +15,9 @@ callbacks: they hold libraries that would print warnings at the end of the proce
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from subprocess import Popen
+from subprocess import Popen, TimeoutExpired
 from typing import Any, Final
 
 from pyspark import SparkContext, java_gateway
@@ -143,11 +143,39 @@ def _silence() -> None:
 
 
 def close_session(spark: SparkSession) -> None:
-    """Stop the session, and release its callbacks."""
+    """Stop the session, and release its callbacks.
+
+    After the death of its Java process nothing is left to stop; the next session starts a new one.
+    """
+    if has_java_ended():
+        _forget_java()
+        return
     spark.stop()
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.gateway_property.pool.clear()
+
+
+def has_java_ended(wait_seconds: float = 0.0) -> bool:
+    """Return whether the Java process of this session has ended, within a time."""
+    process: Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return False
+    with suppress(TimeoutExpired):
+        process.wait(wait_seconds)
+        return True
+    return False
+
+
+def _forget_java() -> None:
+    """Forget the connection to a Java process that has ended; pyspark would use it again."""
+    gateway: Any = SparkContext._gateway
+    with suppress(Exception):  # its sockets are broken in many ways
+        gateway.shutdown()
+    held: Any = SparkContext
+    held._gateway = held._jvm = held._active_spark_context = None
+    session: Any = SparkSession
+    session._instantiatedSession = session._activeSession = None
 
 
 @contextmanager

@@ -18,12 +18,7 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 from penstock.core.clock import Clock
-from penstock.core.errors import (
-    DiskFullError,
-    QuarantinedLogError,
-    RecordsError,
-    StorageError,
-)
+from penstock.core.errors import DiskFullError, QuarantinedLogError, RecordsError, StorageError
 from penstock.core.limits import FILES_OPEN_MAX
 from penstock.core.stopping import StopDeadline
 from penstock.core.types import TopicPartition
@@ -38,6 +33,7 @@ from penstock.storage.log.log_settings import FlushMode, LogSettings
 from penstock.storage.log.log_types import LogProblem
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log.segment import LOG_SUFFIX, segment_name
+from penstock.storage.log_installation import finish_installations
 from penstock.storage.log_truncation import Restart, Truncation, finish_restart, restart, truncate
 from penstock.storage.managed_directory import (
     DetachedSegments,
@@ -116,6 +112,7 @@ class LogManager:
     ) -> None:
         """Lock the directories and load every log; `settings_for` returns a topic's settings."""
         self.lock()
+        finish_installations(self._directories)
         for directory in self._directories:
             self._load_directory(directory, settings_for)
 
@@ -135,7 +132,7 @@ class LogManager:
                     # It was compacted at least once, whatever its policy is now.
                     settings = replace(settings, is_compacted=True)
                 self._load(directory, partition, settings, is_clean=is_clean and not notes[0])
-            elif name.endswith(names.DELETE_SUFFIX):
+            elif name.endswith((names.DELETE_SUFFIX, names.INSTALL_SUFFIX)):
                 directory.doomed.append(f"{path}/{name}")
         if not is_clean:
             # Data that was verified and synced need not be verified again.

@@ -142,7 +142,7 @@ class Truncation(LogCut):
         log.epochs.truncate_end(self.offset)
         log.producers = self._producers.states
         log.snapshots.begin_anew(log, self.home.shared, self._producers.stored_offset)
-        _reset(log, self._segments, self.offset)
+        reset_log(log, self._segments, self.offset)
         log.owed.epochs = True
         self._serve()
         log.mark_dirty()
@@ -216,11 +216,11 @@ class Restart(LogCut):
         log.owed = OwedWork()
         log.log_start_offset = offset
         log.durable_offset = log.synced_offset = log.high_watermark = offset
-        _reset(log, [self._created], offset)
+        reset_log(log, [self._created], offset)
         self._serve()
 
 
-def _reset(log: PartitionLog, segments: list[Segment], end_offset: int) -> None:
+def reset_log(log: PartitionLog, segments: list[Segment], end_offset: int) -> None:
     """Continue with other segments; the epochs of the log are set."""
     log.replace_segments(segments)
     log.active, log.end_offset = segments[-1], end_offset

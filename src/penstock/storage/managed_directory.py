@@ -147,6 +147,15 @@ class ManagedDirectory:
         self.recovery_points[partition] = self.log_starts[partition] = offset
         self._behind |= {RECOVERY_POINT_FILE, LOG_START_FILE}
 
+    def install(self, partition: TopicPartition, start_offset: int, synced_offset: int) -> None:
+        """Set a log's checkpointed offsets for an installed log, as `lower` does; it has gaps."""
+        self.recovery_points[partition] = self.cleaned_offsets[partition] = synced_offset
+        self.log_starts[partition] = start_offset
+        self._behind |= {RECOVERY_POINT_FILE, LOG_START_FILE, CLEANER_FILE}
+        if partition in self.high_watermarks:
+            self.high_watermarks[partition] = synced_offset
+            self._behind.add(HIGH_WATERMARK_FILE)
+
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """Drop partitions from the checkpoints; `write_forgotten` makes it durable."""
         for partition in partitions:

@@ -42,6 +42,7 @@ from penstock.storage.worker_pool import WorkClass, WorkerPool
 
 if TYPE_CHECKING:
     from penstock.storage.compaction.log_cleaner import LogCleaner
+    from penstock.storage.log_installation import NewLog
 
 logger = logging.getLogger(__name__)
 
@@ -202,6 +203,22 @@ class StorageService(ThreadedReads):
         errors = await self._run_cut(self._runner.restart({topic_partition: offset}))
         for error in errors.values():
             raise error
+
+    async def install_logs(self, logs: Sequence["NewLog"]) -> None:
+        """Replace logs by prepared ones, durably: all of them, or none."""
+        from penstock.storage.install_runner import InstallRunner
+
+        runner = InstallRunner(
+            self.manager,
+            self._work,
+            self._file_removal,
+            asyncio.sleep,
+            self._wait_unused,
+            self._forget_detached,
+        )
+        for error in (await self._run_cut(runner.install(logs))).values():
+            raise error
+        await self._work(self.manager.purge_deleted)
 
     async def _run_cut(
         self, cut: Coroutine[None, None, dict[TopicPartition, PenstockError]]

@@ -115,6 +115,11 @@ class Broker:
         """Return the port of metrics, health and the REST API; None when there is none."""
         return self._last_server().admin_port
 
+    @property
+    def http_port(self) -> int | None:
+        """Return the port of the HTTP gateway; None when there is none."""
+        return self._last_server().http_port
+
     def metrics(self) -> Mapping[str, float]:
         """Return every metric now, by name; the last values of a broker that is down."""
         return self._last_server().metrics()

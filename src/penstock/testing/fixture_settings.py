@@ -28,6 +28,15 @@ KEYWORDS: Final = frozenset(
         "flush_mode",
         "auto_create_topics",
         "default_partitions",
+        "metrics_port",
+        "log_level",
+        "enable_tls",
+        "tls_cert",
+        "tls_key",
+        "tls_ca",
+        "enable_acl",
+        "acl_config",
+        "enable_consumer_groups",
     }
 )
 """The flat keywords of `BrokerConfig`; a test checks that they are equal."""

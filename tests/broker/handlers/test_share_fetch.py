@@ -1,5 +1,6 @@
 """ShareFetch and ShareAcknowledge: what a member of a share group gets, on both brokers."""
 
+import time
 from collections.abc import Iterator
 from uuid import UUID, uuid4
 
@@ -135,6 +136,19 @@ class TestRecords:
         member.acknowledge(topic_id, (0, 0, (2,)))
         assert member.fetch_until(topic_id, max_records=1) == [Got(1, 1, 1)]
 
+    def test_a_member_that_keeps_the_window_full_is_answered_early(self, asker: Asker) -> None:
+        """It can acknowledge then. Apache Kafka lets all members of the group wait."""
+        name, topic_id = filled(asker, 100, 5)
+        member = member_of(asker, name)
+        member.set(share_partition_max_record_locks="100")
+        assert member.fetch_until(topic_id, 0, max_records=100) == [Got(0, 99, 1)]
+        begun = time.monotonic()
+        wait_ms = 100 if asker.is_kafka else 20_000
+        assert acquired(member.fetch(topic_id, wait_ms=wait_ms)) == []
+        assert time.monotonic() - begun < 10
+        got = member.fetch(topic_id, acknowledges=[(0, 99, (1,))])
+        assert acquired(got) or member.fetch_until(topic_id) == [Got(100, 104, 1)]
+
 
 class TestAcknowledgements:
     def test_they_may_come_with_a_fetch(self, asker: Asker) -> None:
@@ -245,6 +259,27 @@ class TestSessions:
             ErrorCode.INVALID_SHARE_SESSION_EPOCH
         )
         assert member.fetch(topic_id, wait_ms=1).error_code == ErrorCode.NONE
+
+    def test_the_first_answer_names_partitions_without_records(self, asker: Asker) -> None:
+        name, topic_id = filled(asker)
+        member = member_of(asker, name)
+        for _ in range(10):  # The share-partition is loaded by the first fetch.
+            answer = member.fetch(topic_id, 0, epoch=0, wait_ms=300)
+            assert answer.error_code == ErrorCode.NONE
+            named = [one.partition_index for topic in answer.responses for one in topic.partitions]
+            if named:
+                break
+        assert named == [0]
+        member.epoch = 1
+        assert member.fetch(topic_id, wait_ms=100).responses == ()
+
+    def test_a_fetch_of_no_bytes_does_not_wait(self, asker: Asker) -> None:
+        name, topic_id = filled(asker)
+        member = member_of(asker, name)
+        begun = time.monotonic()
+        for _ in range(5):
+            member.fetch(topic_id, 0, wait_ms=30_000, min_bytes=0)
+        assert time.monotonic() - begun < 25, "answered at once, as soon as the state is loaded"
 
     def test_a_new_session_acknowledges_nothing(self, asker: Asker) -> None:
         name, topic_id = filled(asker, 1)

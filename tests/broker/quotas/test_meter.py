@@ -188,6 +188,19 @@ def test_an_address_may_be_written_in_any_way(address: str) -> None:
     assert quotas.hold_ms("fe80::1%eth0") == 0
 
 
+def test_addresses_of_one_client_share_the_default_and_keep_their_own() -> None:
+    quotas = Quotas(ManualClock())
+    quotas.put(entity_of([("ip", "10.0.0.1")]), {CONNECTION_CREATION_RATE: 1.0})
+    quotas.put(entity_of([("ip", "2001:db8::ff")]), {CONNECTION_CREATION_RATE: 1.0})
+    quotas.put(entity_of([("ip", None)]), {CONNECTION_CREATION_RATE: 2.0})
+    found = [quotas.hold_ms(f"2001:db8::{number:x}") for number in range(21)]
+    assert found == [0] * 20 + [500], "one /64 is one client"
+    assert quotas.hold_ms("2001:db8:0:1::1") == 0
+    assert quotas.hold_ms("2001:db8::ff") == 0, "it has a quota of its own"
+    mapped = [quotas.hold_ms(one) for one in ("::ffff:10.0.0.1", "10.0.0.1") * 5]
+    assert (mapped, quotas.hold_ms("::ffff:10.0.0.1")) == ([0] * 10, 1_000)
+
+
 def test_what_was_used_stays_when_the_limit_changes() -> None:
     quotas = quotas_of(producer_byte_rate=100)
     RequestMeter(quotas, "a").charge_produce(1_000)

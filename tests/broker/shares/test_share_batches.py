@@ -32,7 +32,7 @@ def test_a_partial_batch_at_the_end_is_left_out() -> None:
     assert list(ReadBatches(records)) == [FetchedBatch(5, 5)]
 
 
-def test_batches_that_nobody_gets() -> None:
+def test_batches_that_no_member_gets() -> None:
     marker = bytearray(
         build_marker(Marker(True, 0), producer_id=3, producer_epoch=0, timestamp_ms=0)
     )
@@ -40,6 +40,8 @@ def test_batches_that_nobody_gets() -> None:
     records = stored(0, b"a", producer_id=3) + stored(1, b"b", producer_id=4) + bytes(marker)
     aborted = [AbortedTransaction(3, 0, 1, 2)]
     found = list(ReadBatches(records, aborted))
+    assert [batch.is_dead for batch in found] == [True, False, False], "members get the marker"
+    found = list(ReadBatches(records, aborted, archives_control=True))
     assert [batch.is_dead for batch in found] == [True, False, True]
 
 

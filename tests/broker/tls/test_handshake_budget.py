@@ -34,6 +34,16 @@ def test_one_address_cannot_have_all_places() -> None:
     assert budget.update(0).admitted == ["a2"]
 
 
+def test_ipv6_addresses_of_one_network_have_the_places_of_one_address() -> None:
+    budget: HandshakeBudget[int] = HandshakeBudget(SMALL)
+    for number in range(3):
+        budget.begin(number, f"2001:db8::{number:x}", 0)
+    budget.begin(3, "2001:db8:0:1::1", 0)
+    assert sorted(budget.update(0).admitted) == [0, 1, 3]
+    budget.end(0)
+    assert budget.update(0).admitted == [2]
+
+
 def test_addresses_take_turns() -> None:
     budget: HandshakeBudget[str] = HandshakeBudget(SMALL)
     for address in "ab":

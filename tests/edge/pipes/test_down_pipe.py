@@ -20,6 +20,8 @@ from penstock.edge.pipes.down_pipe import (
     OwnLog,
     ParentLog,
     Phase,
+    Problem,
+    Refresh,
     Rest,
     Restart,
     asked_epoch,
@@ -92,6 +94,37 @@ def test_records_that_are_not_readable_yet_are_not_cut() -> None:
     assert pipe.phase is Phase.WAITING
 
 
+@pytest.mark.parametrize("epoch_end", [UNKNOWN, EpochEnd(0, 10)])
+def test_records_that_the_parent_has_deleted_are_kept_and_reported(epoch_end: EpochEnd) -> None:
+    """A parent from an old backup has other records, and no longer the ones that differ."""
+    pipe = checking(is_verifying=True)
+    own, parent = OwnLog(0, 10, 0), ParentLog(TOPIC_ID, 10, 30, epoch_end)
+    assert pipe.checked(parent, own, EpochEnd(0, 10)) == Copy()
+    assert pipe.unproven_end == 10
+
+
+def test_without_a_common_epoch_batches_are_compared_also_after_compaction() -> None:
+    """A parent from an old backup does not know the newest epoch of the own records."""
+    pipe = checking(is_verifying=False)
+    parent = ParentLog(TOPIC_ID, 0, 30, UNKNOWN)
+    assert pipe.checked(parent, OwnLog(0, 10, 3), UNKNOWN) == Compare()
+
+
+def test_a_comparable_or_empty_log_has_no_unproven_records() -> None:
+    pipe = checking()
+    assert (
+        pipe.checked(ParentLog(TOPIC_ID, 9, 30, EpochEnd(1, 30)), OwnLog(0, 10, 1), EpochEnd(1, 10))
+        == Copy()
+    )
+    assert pipe.unproven_end == 0
+    pipe = checking()
+    assert (
+        pipe.checked(ParentLog(TOPIC_ID, 10, 30, EpochEnd(1, 30)), OwnLog(10, 10, 1), UNKNOWN)
+        == Copy()
+    )
+    assert pipe.unproven_end == 0
+
+
 def test_batches_are_compared_after_epochs() -> None:
     pipe = checking(is_verifying=True)
     own, epoch = OwnLog(0, 10, 1), EpochEnd(1, 10)
@@ -116,6 +149,11 @@ def test_a_gap_is_never_silent(on_gap: OnGap) -> None:
     action = pipe.checked(ParentLog(TOPIC_ID, 50, 60, UNKNOWN), OwnLog(0, 10, 0), UNKNOWN)
     if on_gap is OnGap.SKIP:
         assert (action, pipe.gaps, pipe.gap_records) == (Restart(50), 1, 40)
+    elif on_gap is OnGap.REFRESH:
+        assert (action, pipe.phase) == (Refresh(50), Phase.TRUNCATING)
+        pipe.cut_failed(Problem("no snapshot", "build one"))
+        assert (pipe.phase, pipe.gaps) == (Phase.WAITING, 0)
+        assert pipe.problem == Problem("no snapshot", "build one")
     else:
         assert (action, pipe.phase) == (Rest(), Phase.GAP)
         assert pipe.problem is not None

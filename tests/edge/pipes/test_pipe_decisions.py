@@ -141,6 +141,16 @@ def test_a_pacer_spreads_bytes() -> None:
     assert Pacer(0).pause_seconds(0.0, 10**9) == 0
 
 
+def test_a_low_bound_makes_requests_small_and_pauses_at_most_30_seconds() -> None:
+    pacer = Pacer(100)
+    assert pacer.request_bytes(1_048_576) == 100
+    assert pacer.pause_seconds(0.0, 100) == 1.0
+    assert pacer.pause_seconds(1.0, 1_048_576) == 30.0, "a batch that came alone"
+    assert pacer.pause_seconds(31.0, 100) == 1.0, "it is not paid later"
+    assert Pacer(10_000_000).request_bytes(1_048_576) == 1_048_576
+    assert Pacer(0).request_bytes(1_048_576) == 1_048_576
+
+
 def test_offsets_never_pass_the_end_and_never_move_back() -> None:
     theirs = {AT: CommittedOffset(50, 3, "x"), OTHER: CommittedOffset(9, 3, "")}
     wanted = offsets_to_commit(theirs, {}, {AT: 20, OTHER: 10}.get)

@@ -43,6 +43,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.checks = 0
+        self.sizes: set[int] = set()
 
     async def topics(self, names: Collection[str] | None) -> Mapping[str, ParentTopic]:
         assert names == ("t",)
@@ -64,6 +65,7 @@ class Cluster:
         self, leader: Address, places: Mapping[TopicPartition, FetchAt], limits: FetchLimits
     ) -> Mapping[TopicPartition, Fetched]:
         assert (leader, limits.wait_ms) == (LEADER, 10)
+        self.sizes.add(limits.bytes_max)
         await asyncio.sleep(0)
         return {at: Fetched(ErrorCode.NONE, 5, 0, False, memoryview(b"")) for at in places}
 
@@ -106,6 +108,9 @@ class Copies:
     async def restored(self, name: str) -> None:
         raise AssertionError(name)
 
+    async def refresh(self, pipe: str, at: TopicPartition, offset: int) -> None:
+        raise AssertionError((pipe, at, offset))
+
     def log(self, at: TopicPartition) -> OwnLog | None:
         assert at.topic == "t"
         return OWN
@@ -134,9 +139,11 @@ class Copies:
         raise AssertionError((group, offsets))
 
 
+@pytest.mark.parametrize(("bytes_per_second_max", "size"), [(0, 1_024), (512, 512)])
 def test_a_partition_that_waits_is_compared_again_while_others_are_copied(
-    monkeypatch: pytest.MonkeyPatch,
+    bytes_per_second_max: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With a bound on the bytes, a request has as many as the bound allows in a second."""
     monkeypatch.setattr(pipe_runner, "WAITING_SECONDS_MAX", 0.01)
     cluster = Cluster()
 
@@ -144,15 +151,15 @@ def test_a_partition_that_waits_is_compared_again_while_others_are_copied(
         return cluster
 
     async def test() -> None:
-        options = PipeOptions(
-            "hq", "parent:9092", ("t",), (), OnGap.STOP, Priority.NORMAL, 0, 1_024, 10
-        )
+        rates = bytes_per_second_max, 1_024, 10
+        options = PipeOptions("hq", "parent:9092", ("t",), (), OnGap.STOP, Priority.NORMAL, *rates)
         runner = PipeRunner(options, opened, Copies(), SystemClock(), lambda: 0.0)
         task = asyncio.get_running_loop().create_task(runner.run())
         async with asyncio.timeout(5):
             while not runner.status().is_in_step:  # noqa: ASYNC110 (has a deadline)
                 await asyncio.sleep(0.001)
         assert cluster.checks > 1
+        assert cluster.sizes == {size}
         assert {one.phase for one in runner.status().partitions} == {Phase.COPYING}
         task.cancel()
         await asyncio.wait([task])

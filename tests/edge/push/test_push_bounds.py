@@ -68,6 +68,39 @@ def test_large_frames_that_many_clients_begin_do_not_fill_the_memory(
     asyncio.run(test())
 
 
+class AddressDoor(ProcessDoor):
+    """Clients of a given address."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.address = address
+
+    def client_of(self, transport: asyncio.BaseTransport) -> tuple[object, str]:
+        return super().client_of(transport)[0], self.address
+
+
+def test_ipv6_addresses_of_one_network_have_the_sessions_of_one_address() -> None:
+    async def test() -> None:
+        server = new_server()
+        server.follow(9, 2, 9)
+        addresses = ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1")
+        opened = [server.connection(AddressDoor(one)) for one in addresses]
+        for connection in opened:
+            link(
+                asyncio.get_running_loop(), connection, connection.receive, Client(), lambda _: None
+            )
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert [one in server.connections for one in opened] == [True, True, False, True]
+        for one in opened:
+            if one in server.connections:
+                one.connection_lost(None)
+        assert not server._by_address
+        await server.stop(0.0)
+
+    asyncio.run(test())
+
+
 def test_a_client_that_reads_no_answers_is_not_read() -> None:
     async def test() -> None:
         loop, server = asyncio.get_running_loop(), new_server()

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.edge.registry.instances import (
+    INSTANCE_MAX,
     SILENCE_SECONDS,
     InstanceRefusal,
     new_instance,
@@ -63,6 +64,13 @@ def test_a_number_that_was_never_used_may_be_missing_on_the_disk() -> None:
 def test_a_registry_from_a_backup_accepts_a_higher_number() -> None:
     first = used(taken(ENTRY, 0, "a"), 1)
     assert taken(first, 7, "b").instance == 8
+
+
+def test_copies_are_found_also_after_a_number_that_no_registry_gave() -> None:
+    first = taken(ENTRY, INSTANCE_MAX, "a")
+    assert first.instance == 1
+    second = used(taken(used(first, 1), 1, "b"), 2)
+    assert isinstance(take_instance(second, 1, "copy", 1e9), InstanceRefusal)
 
 
 def test_a_poll_with_another_number_is_refused() -> None:

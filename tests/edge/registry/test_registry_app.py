@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from penstock.edge.registry import registry_app
+from penstock.edge.registry.documents import TopologyDocument, entity_tag
 from penstock.edge.registry.identities import token_identity
 from penstock.edge.registry.registry_app import BODY_BYTES_MAX, Keys, RegistryApp, RegistryDesk
 from tests.edge.registry.stage import Scene, token_of
@@ -87,7 +88,7 @@ def test_register_poll_and_not_modified(door: Door) -> None:
     found = door.ask("PUT", NODE, JOINING, json=BODY)
     assert found.status_code == 200, found.text
     etag = found.headers["etag"]
-    assert etag == f'"{found.json()["revision"]}"'
+    assert etag == entity_tag(TopologyDocument.model_validate(found.json()))
     again = door.ask("GET", f"{TOPOLOGY}?instance=1", NODE_KEY | {"If-None-Match": f'"x", {etag}'})
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
     full = door.ask("GET", f"{TOPOLOGY}?instance=1", NODE_KEY | {"If-None-Match": '"1"'})

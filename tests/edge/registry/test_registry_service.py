@@ -2,7 +2,13 @@
 
 import pytest
 
-from penstock.edge.registry.documents import Health, LevelPatch, NodePatch, TopologyDocument
+from penstock.edge.registry.documents import (
+    REVISION_MAX,
+    Health,
+    LevelPatch,
+    NodePatch,
+    TopologyDocument,
+)
 from penstock.edge.registry.identities import token_identity
 from penstock.edge.registry.node_roles import Role
 from penstock.edge.registry.registry_errors import RegistryRefusedError, RegistryStoreError
@@ -145,6 +151,16 @@ def test_a_clock_that_jumps_back_lowers_no_revision(scene: Scene) -> None:
     scene.clock.date_ms = 0
     scene.restart()
     assert poll(scene, "store").revision > before
+
+
+def test_a_clock_of_the_year_9999_gives_no_absurd_revision(scene: Scene) -> None:
+    scene.create("store", "POS")
+    scene.clock.date_ms = 253_402_300_799_000
+    scene.restart()
+    revision = poll(scene, "store").revision
+    scene.clock.date_ms = START_MS
+    scene.restart()
+    assert revision < poll(scene, "store").revision < REVISION_MAX
 
 
 def test_children_of_a_gone_parent_move_and_a_removed_parent_too(scene: Scene) -> None:

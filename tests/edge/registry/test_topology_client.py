@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.edge.registry.documents import Health, LevelPatch, Registration
+from penstock.edge.registry import topology_client
+from penstock.edge.registry.documents import Health, LevelPatch, Registration, entity_tag
 from penstock.edge.registry.identities import bearer_token, token_identity
 from penstock.edge.registry.node_entry import Topology
 from penstock.edge.registry.node_roles import Role
@@ -16,6 +17,7 @@ from penstock.edge.registry.registry_errors import RegistryRefusedError, Registr
 from penstock.edge.registry.registry_http import HttpAnswer
 from penstock.edge.registry.registry_service import Caller
 from penstock.edge.registry.topology_client import NodeFacts, NodeReport, TopologyClient
+from penstock.edge.registry.topology_follower import OLDER_ANSWERS_MAX
 from tests.edge.registry.stage import Scene, token_of
 
 WEEK_SECONDS = 7 * 86_400
@@ -66,7 +68,7 @@ class InsideHttp:
                 200, {}, service.register(node_id, given, caller).model_dump_json().encode()
             )
         found = service.poll(node_id, int(query), caller)
-        if headers["If-None-Match"] == f'"{found.revision}"':
+        if headers["If-None-Match"] == entity_tag(found):
             return HttpAnswer(304, {}, b"")
         return HttpAnswer(200, {}, found.model_dump_json().encode())
 
@@ -199,6 +201,24 @@ def test_nonsense_changes_nothing(
     site.http.answers = None
     site.turns(client, 2)
     assert client.problem is None
+
+
+def test_a_copy_of_the_registry_that_answers_now_and_then_is_never_followed(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology_client, "REPORT_POLLS", 1_000)
+    client = site.start()
+    site.turns(client)
+    last = client._follower.last
+    assert last is not None
+    older = last.model_copy(update={"revision": last.revision - 1, "down": ("other",)})
+    copied = HttpAnswer(200, {}, older.model_dump_json().encode())
+    for _ in range(2 * OLDER_ANSWERS_MAX):
+        site.http.answers = lambda: copied
+        site.turns(client)
+        site.http.answers = None
+        site.turns(client)
+    assert [one.down for one in site.seen] == [last.down]
 
 
 def test_a_pause_that_the_registry_asks_for(site: Site) -> None:

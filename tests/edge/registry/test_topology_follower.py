@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.edge.registry.documents import TopologyDocument
+from penstock.edge.registry.documents import REVISION_MAX, TopologyDocument, entity_tag
 from penstock.edge.registry.node_roles import Role
 from penstock.edge.registry.topology_follower import (
+    OLDER_ANSWERS_MAX,
     RefusedAnswer,
     TopologyFollower,
     pause_seconds,
@@ -62,6 +63,7 @@ def test_the_value_for_pipes(follower: TopologyFollower) -> None:
         (answer(revision=9), "has revision 9, and revision 10 is known"),
         (answer(revision="11"), "revision"),
         (answer(revision=10**30), "revision"),
+        (answer(revision=2**43 + 1), "revision"),
         (answer(revision=0), "revision"),
         (answer(instance=-1), "instance"),
         (answer(parent={"id": "store", "addresses": {"kafka": "h:1"}}), "its own parent"),
@@ -101,6 +103,41 @@ def test_an_answer_without_a_parent_keeps_the_parent(follower: TopologyFollower)
 
 def test_a_new_registry_starts_its_own_revisions(follower: TopologyFollower) -> None:
     assert isinstance(follower.judge(answer(registry="cd" * 16, revision=1)), TopologyDocument)
+
+
+def test_a_revision_that_no_registry_gave_does_not_cut_the_node_off(
+    follower: TopologyFollower,
+) -> None:
+    far_ahead = follower.judge(answer(revision=REVISION_MAX))
+    assert isinstance(far_ahead, TopologyDocument)
+    follower.follow(far_ahead)
+    for _ in range(OLDER_ANSWERS_MAX):
+        assert isinstance(follower.judge(answer(revision=11)), RefusedAnswer)
+    found = follower.judge(answer(revision=11))
+    assert isinstance(found, TopologyDocument)
+    follower.follow(found)
+    assert isinstance(follower.judge(answer(revision=10)), RefusedAnswer), "the row begins anew"
+
+
+def test_older_answers_that_fall_or_are_interrupted_are_not_followed(
+    follower: TopologyFollower,
+) -> None:
+    for _ in range(OLDER_ANSWERS_MAX):
+        follower.judge(answer(revision=9))
+    assert isinstance(follower.judge(answer(revision=8)), RefusedAnswer), "a copy of a copy"
+    for _ in range(OLDER_ANSWERS_MAX - 1):
+        follower.judge(answer(revision=8))
+    follower.confirm()
+    assert isinstance(follower.judge(answer(revision=8)), RefusedAnswer), "the registry answered"
+
+
+def test_answers_of_one_revision_with_different_content_have_different_tags() -> None:
+    first, other, later = (
+        TopologyDocument.model_validate_json(answer(**changes))
+        for changes in ({}, {"down": ["promo"]}, {"revision": 11})
+    )
+    assert len({entity_tag(one) for one in (first, other, later)}) == 3
+    assert entity_tag(first.model_copy(update={"reason": "x", "instance": 9})) == entity_tag(first)
 
 
 def test_a_file_of_another_node_is_not_used() -> None:

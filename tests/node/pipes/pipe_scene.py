@@ -37,6 +37,20 @@ def down_pipe(parent: str, **options: object) -> PipeDeclaration:
     return PipeDeclaration.model_validate(given)
 
 
+def up_pipe(parent: str, **options: object) -> PipeDeclaration:
+    """Return an up pipe of the site store-1 with short waits."""
+    given: dict[str, object] = {
+        "name": "up",
+        "direction": "up",
+        "parent": parent,
+        "topics": (TOPIC,),
+        "site": "store-1",
+        "poll_interval_ms": 10,
+        **options,
+    }
+    return PipeDeclaration.model_validate(given)
+
+
 def child_settings(pipes: Sequence[PipeDeclaration], data_dir: PurePath | None = None) -> Settings:
     """Return the settings of a child with an admin port, in memory or on the disk."""
     base = (
@@ -123,9 +137,9 @@ class Operator:
         assert isinstance(pipe, dict)
         return pipe
 
-    def wait_in_step(self) -> None:
-        """Wait until everything of the parent is on the child."""
-        until(lambda: bool(self.pipe()["is_in_step"]))
+    def wait_in_step(self, name: str = "hq") -> None:
+        """Wait until a pipe has copied everything."""
+        until(lambda: bool(self.pipe(name)["is_in_step"]))
 
 
 def equal(child: Broker, parent: Broker, topic: str = TOPIC, partition: int = 0) -> bool:

@@ -182,6 +182,23 @@ def test_a_parent_from_an_old_backup_is_followed(tmp_path: Path, written_since: 
         assert Operator(child).pipe()["cut_records"] == 5
 
 
+def test_a_cut_raises_the_leader_epoch(tmp_path: Path) -> None:
+    """So children of the child compare their logs again; the epoch of the records is the same."""
+    at = TopicPartition(TOPIC, 0)
+    with restored_parent(tmp_path) as (parent, data, backup), child_of(parent) as child:
+        parent.produce(TOPIC, "lost")
+        Operator(child).wait_in_step()
+        with client_of(child.bootstrap_server) as down:
+            before = down.leaders([at])[at].leader_epoch
+        parent.crash()
+        shutil.rmtree(data)
+        shutil.copytree(backup, data)
+        parent.restart()
+        until(lambda: equal(child, parent))
+        with client_of(child.bootstrap_server) as down:
+            assert down.leaders([at])[at].leader_epoch == before + 1
+
+
 def _delete_below(broker: Broker, offset: int) -> None:
     with client_of(broker.bootstrap_server) as cluster:
         delete_before(cluster, {TopicPartition(TOPIC, 0): offset})

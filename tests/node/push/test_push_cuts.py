@@ -4,6 +4,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from penstock.edge.push.ports import PartitionView
 from penstock.edge.push.reactions import Wanted
 from penstock.edge.push.reads import SessionReads
@@ -22,10 +24,17 @@ def test_a_cut_gives_the_partition_another_version() -> None:
     assert _version(hosted) != before
 
 
-def test_a_session_ends_at_a_cut() -> None:
-    reasons: list[str] = []
-    owner: Any = SimpleNamespace(client=None, lost=lambda reason, code: reasons.append(code))
-    views = [PartitionView((b"t", 3, cuts), 0, 5) for cuts in (0, 0, 1)]
+@pytest.mark.parametrize(
+    ("refreshes", "code", "words"),
+    [
+        (0, "OFFSET_OUT_OF_RANGE", "was cut, because its parent has other records"),
+        (1, "NOT_LEADER_OR_FOLLOWER", "was replaced by a refresh"),
+    ],
+)
+def test_a_session_ends_at_a_cut(refreshes: int, code: str, words: str) -> None:
+    ends: list[tuple[str, str]] = []
+    owner: Any = SimpleNamespace(client=None, lost=lambda reason, code: ends.append((reason, code)))
+    views = [PartitionView((b"t", 3, cuts), 0, 5, cuts * refreshes) for cuts in (0, 0, 1)]
     server: Any = SimpleNamespace(
         broker=SimpleNamespace(may_read=lambda *_: True, view=lambda *_: views.pop(0)),
         cache=RunCache(),
@@ -35,6 +44,9 @@ def test_a_session_ends_at_a_cut() -> None:
     wanted = Wanted(1, "t", 0, 5, is_batch_format=False)
     assert reads.run_for(wanted) is None
     assert reads.run_for(wanted) is None
-    assert not reasons
+    assert not ends
     assert reads.run_for(wanted) is None
-    assert reasons == ["OFFSET_OUT_OF_RANGE"]
+    ((reason, found),) = ends
+    assert found == code
+    assert words in reason
+    assert "Connect and subscribe again" in reason

@@ -179,7 +179,8 @@ def test_many_publishes_keep_their_order() -> None:
     ("topic", "options", "code"),
     [
         ("missing", {}, "UNKNOWN_TOPIC_OR_PARTITION"),
-        ("t", {"mode": "queue"}, "UNSUPPORTED_VERSION"),
+        ("t", {"mode": "queue", "format": "batch"}, "INVALID_REQUEST"),
+        ("t", {"mode": "queue", "start": "earliest"}, "INVALID_REQUEST"),
         ("t", {"start": {0: 5}}, "OFFSET_OUT_OF_RANGE"),
         ("t", {"start": {7: 0}}, "NOT_LEADER_OR_FOLLOWER"),
         ("t", {"start": "committed"}, "INVALID_REQUEST"),

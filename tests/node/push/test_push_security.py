@@ -280,9 +280,13 @@ def test_sessions_are_bounded_live() -> None:
         async with push_broker() as broker:
             assert broker.push_port is not None
             assert broker._push is not None
-            text = PLAIN_TEXT + "sessions_max = 1\nsessions_per_address_max = 7\n"
+            text = (
+                PLAIN_TEXT
+                + "sessions_max = 1\nsessions_per_address_max = 7\nsessions_per_principal_max = 8\n"
+            )
             await broker._running.live.take(settings_from(text))
             assert broker._push.server.sessions_per_address_max == 7
+            assert broker._push.server.sessions_per_principal_max == 8
             async with await open_push("127.0.0.1", broker.push_port) as client:
                 await client.publish("t", b"v")
                 reader, writer = await asyncio.open_connection("127.0.0.1", broker.push_port)

@@ -49,6 +49,17 @@ def test_without_a_parent_or_topics_there_is_no_pipe(topology: Topology | None) 
     assert resolved((FIXED, pipe("*")), topology) == (FIXED,)
 
 
+def test_a_pipe_up_waits_for_its_parent_because_retention_asks_it() -> None:
+    up = pipe("*").model_copy(update={"direction": "up", "site": "store"})
+    assert resolved((up,), None) == (up,)
+    lost = replace(TOPOLOGY, up=("sales",), parent=None)
+    (found,) = resolved((up,), lost)
+    assert (found.parent, found.topics) == ("registry", ("sales",))
+    (found,) = resolved((up,), replace(TOPOLOGY, up=("sales",)))
+    assert (found.parent, found.topics) == ("root:9092", ("sales",))
+    assert resolved((up,), TOPOLOGY) == (), "the registry sends nothing up"
+
+
 def status(name: str, health: Health, lag_records: int) -> SimpleNamespace:
     options = SimpleNamespace(name=name)
     return SimpleNamespace(options=options, health=health, lag_records=lag_records)

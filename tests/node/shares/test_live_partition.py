@@ -1,181 +1,20 @@
 """`LivePartition`: writes before answers, fences, retries, locks and parked fetches."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from typing import cast
-from uuid import UUID
+from collections.abc import Callable
 
 import pytest
 
-from penstock.broker.ports import ColdReader
-from penstock.broker.share_state.share_ports import Wish
-from penstock.broker.share_state.share_session_table import (
-    SharePartitionId,
-    ShareSession,
-    ShareSessions,
-)
-from penstock.cluster.configs.group_configs import DeliverySettings
-from penstock.cluster.configs.share_offset_reset import EARLIEST, OffsetReset
-from penstock.coordinator.shares.delivery.acknowledgement import Acknowledged
-from penstock.coordinator.shares.delivery.acquisition import Acquired, FetchedBatch
+from penstock.coordinator.shares.delivery.acquisition import Acquired
 from penstock.coordinator.shares.ports import (
     Refusal,
     ShareChange,
-    ShareKey,
     ShareState,
-    ShareStates,
     StateBatch,
 )
 from penstock.core.cancellation import Cancellation
-from penstock.core.clock import SystemClock
-from penstock.core.deferred import Deferred
 from penstock.node.shares import state_calls
-from penstock.node.shares.live_partition import LivePartition
-from penstock.node.shares.share_partitions import GroupDeliveries, SharePartitions
-from penstock.node.shares.state_calls import StateCalls
 from penstock.protocol.error_codes import ErrorCode
-from penstock.replication.hosted_partition import HostedPartition
-from penstock.replication.manager import ReplicaManager
-from penstock.replication.waits import FetchWait
-
-PLACE = SharePartitionId(UUID(int=1), 0)
-
-
-class Writes:
-    """`ShareStates` that a test answers."""
-
-    def __init__(self, state: ShareState | Refusal) -> None:
-        self.state = state
-        self.reads = 0
-        self.changes: list[ShareChange] = []
-        self.answers: list[Deferred[Refusal | None]] = []
-
-    def read(self, key: ShareKey, leader_epoch: int) -> Deferred[ShareState | Refusal]:
-        self.reads += 1
-        answer: Deferred[ShareState | Refusal] = Deferred()
-        answer.set(self.state)
-        return answer
-
-    def write(self, key: ShareKey, change: ShareChange) -> Deferred[Refusal | None]:
-        self.changes.append(change)
-        self.answers.append(Deferred())
-        return self.answers[-1]
-
-    def settle(self, refusal: Refusal | None = None) -> None:
-        """Answer the oldest write."""
-        self.answers.pop(0).set(refusal)
-
-
-@dataclass
-class Role:
-    is_leader: bool = True
-    leader_epoch: int = 3
-    high_watermark: int = 10
-
-
-@dataclass
-class Log:
-    log_start_offset: int = 0
-
-
-@dataclass
-class Hosted:
-    state: Role = field(default_factory=Role)
-    log: Log = field(default_factory=Log)
-
-    @property
-    def last_stable_offset(self) -> int:
-        return self.state.high_watermark
-
-
-class Waits:
-    """The part of `ReplicaManager` that parks fetches."""
-
-    def __init__(self) -> None:
-        self.waits = self
-        self.parked: list[FetchWait] = []
-
-    def wait_bytes(self, wait: FetchWait, _: object, __: int) -> bool:
-        self.parked.append(wait)
-        return True
-
-    def cancel(self, wait: FetchWait) -> None:
-        self.parked.remove(wait)
-
-    def came(self) -> None:
-        """Records came."""
-        parked, self.parked = self.parked, []
-        for wait in parked:
-            wait.on_done()
-
-
-class Tasks:
-    def start(self, coroutine: Coroutine[object, object, None]) -> None:
-        asyncio.get_running_loop().create_task(coroutine)
-
-
-class Scene:
-    """One share-partition over fakes."""
-
-    def __init__(self, state: ShareState | Refusal | None = None, lock_ms: int = 30_000) -> None:
-        self.settings = DeliverySettings(lock_ms, 5, 2000, False, OffsetReset(EARLIEST), True)
-        self.states = Writes(state or ShareState(0, 0, ()))
-        self.hosted = Hosted()
-        self.replicas = Waits()
-        calls = StateCalls(
-            cast("ShareStates", self.states), cast("ColdReader", None), SystemClock(), Tasks()
-        )
-
-        class Deliveries:
-            def of(self, _: str) -> DeliverySettings:
-                return settings
-
-            def forget(self, _: str) -> None:
-                pass
-
-        settings = self.settings
-        self.partitions = SharePartitions(
-            calls,
-            cast("ReplicaManager", self.replicas),
-            cast("GroupDeliveries", Deliveries()),
-            ShareSessions(),
-        )
-        self.live = self.open()
-
-    def open(self) -> LivePartition:
-        return self.partitions.open("g", PLACE, cast("HostedPartition", self.hosted))
-
-    def session(self, member: str = "m") -> ShareSession:
-        session = self.partitions.sessions.begin_fetch("g", member, 0, [PLACE])
-        assert isinstance(session, ShareSession)
-        return session
-
-    def acquire(self, member: str = "m", last: int = 9) -> list[Acquired]:
-        offset = self.live.next_offset()
-        assert offset is not None
-        wish = Wish(member, 500, 500, is_exact=False)
-        return list(self.live.acquire(wish, offset, [FetchedBatch(offset, last)]))
-
-    def accept(self, first: int, last: int) -> list[Refusal | None]:
-        """Accept records; the list gets the outcome."""
-        outcomes: list[Refusal | None] = []
-        answer = self.live.acknowledge("m", [Acknowledged(first, last, (1,))])
-        answer.then(outcomes.append)
-        return outcomes
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until the condition holds."""
-    for _ in range(100_000):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("the condition never holds")
-
-
-def run(test: Callable[[], Coroutine[object, object, None]]) -> None:
-    asyncio.run(test())
+from tests.node.shares.share_scene import PLACE, Hosted, Parked, Scene, run, until
 
 
 def test_an_acknowledgement_is_answered_when_it_is_durable() -> None:
@@ -254,7 +93,7 @@ def test_the_next_leader_epoch_serves_the_parked_fetches() -> None:
         scene = Scene()
         scene.acquire()
         woken: list[str] = []
-        scene.live.park("fetch", lambda: woken.append("fetch"))
+        scene.live.park(Parked("fetch", lambda: woken.append("fetch")))
         scene.hosted.state.is_leader = False
         scene.hosted = Hosted()
         scene.live = scene.open()
@@ -355,16 +194,35 @@ def test_parked_fetches_are_woken_while_there_are_records() -> None:
 
             return take
 
-        for name in "abc":
-            scene.live.park(name, wake(name))
+        fetches = {name: Parked(name, wake(name)) for name in "abc"}
+        for fetch in fetches.values():
+            scene.live.park(fetch)
         assert len(scene.replicas.parked) == 1, "one wait for all of them"
         scene.hosted.state.high_watermark = 20
         scene.replicas.came()
         assert woken == ["a"]
-        scene.live.unpark("b")
+        scene.live.unpark(fetches["b"])
         scene.live.release("m")
         assert woken == ["a", "c"]
         assert scene.replicas.parked == []
+
+    run(test)
+
+
+def test_an_acknowledgement_wakes_a_fetch_before_it_is_durable() -> None:
+    async def test() -> None:
+        scene = Scene()
+        scene.hosted.state.high_watermark = 4000
+        scene.acquire(last=1999)
+        got: list[Acquired] = []
+        scene.live.park(Parked("a", lambda: got.extend(scene.acquire("a", last=2999))))
+        assert scene.live.next_offset() is None, "the window is full"
+        outcomes = scene.accept(0, 1999)
+        assert got == [Acquired(2000, 2999, 1)]
+        assert outcomes == []
+        scene.states.settle(Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, "the disk is full"))
+        assert [one.error_code for one in outcomes if one] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert scene.live.next_offset() is None, "all records have owners again"
 
     run(test)
 

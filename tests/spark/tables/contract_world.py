@@ -53,6 +53,8 @@ class Contract:
     """The columns of values."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """More of the definition's section of the table."""
+    upserts: str = ""
+    """The way of upserts, for tables that are upserted into."""
     where: str = ""
     """A condition that the rows of `COME` meet, and no others."""
     unread: Sequence[str] = ()

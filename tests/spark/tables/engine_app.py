@@ -53,6 +53,7 @@ def by_spark(jobs: Jobs, folder: Path) -> None:
 
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    has_delta = "delta" in os.environ.get("ENGINE_FORMATS", "delta,iceberg")
     extensions = (
         "io.delta.sql.DeltaSparkSessionExtension",
         "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -69,9 +70,11 @@ def by_spark(jobs: Jobs, folder: Path) -> None:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",  # fifty tasks for each question otherwise
-        "spark.sql.extensions": ",".join(extensions),
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.extensions": ",".join(extensions[0 if has_delta else 1 :]),
     }
+    if has_delta:
+        delta = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+        settings["spark.sql.catalog.spark_catalog"] = delta
     builder = SparkSession.builder.master("local[2]").appName("engine")
     for name, value in settings.items():
         builder = builder.config(name, value)

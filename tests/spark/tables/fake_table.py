@@ -19,7 +19,7 @@ from penstock.spark.tables.definition.model import Expectation
 from penstock.spark.tables.files.data_files import FileLayout, FileReceipt, write_files
 from penstock.spark.tables.files.orphans import StoredFile, orphans_of
 from penstock.spark.tables.files.table_facts import LiveFile, Partition, Retention, SnapshotFacts
-from penstock.spark.tables.files.upsert import CHANGE_COLUMNS, DELETED, Changes
+from penstock.spark.tables.files.upsert import CHANGE_COLUMNS, DELETED, Changes, rows_among
 from penstock.spark.tables.formats.port import (
     AnswerLostError,
     Compaction,
@@ -135,6 +135,12 @@ class FakeTable:
             yield from pq.read_table(
                 f"{self._store.directory}/{one.path}", columns=list(columns)
             ).to_batches()
+
+    def rows_of(self, keys: pa.Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for batch in self.scan(list(dict.fromkeys([*columns, *keys.schema.names]))):
+            found = batch.take(rows_among(batch, keys))
+            if found.num_rows:
+                yield found.select(list(columns))
 
     def live_files(self) -> list[LiveFile]:
         return [LiveFile(one.path, one.row_count, one.size_bytes) for one in self._files]

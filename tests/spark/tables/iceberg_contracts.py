@@ -155,6 +155,33 @@ CONTRACTS = {
         held=HELD,
     ),
     "delete_files": Contract(properties=DELETE_FILES, after=DELETED, held=KEPT),
+    "merge_on_read": Contract(
+        properties="'format-version'='2'", after=FILLED, held=HELD, upserts="merge_on_read"
+    ),
+    "merge_on_read_by_day": Contract(
+        WIDE,
+        clause="PARTITIONED BY (days(at))",
+        after=FILLED,
+        held=HELD,
+        schema=WIDE,
+        upserts="merge_on_read",
+    ),
+    "delete_files_and_merge_on_read": Contract(
+        properties=DELETE_FILES, after=DELETED, held=KEPT, upserts="merge_on_read"
+    ),
+    "file_deletes_and_merge_on_read": Contract(
+        properties=f"{DELETE_FILES}, 'write.delete.granularity'='file'",
+        after=DELETED,
+        held=KEPT,
+        upserts="merge_on_read",
+    ),
+    "orc_and_merge_on_read": Contract(
+        properties="'write.format.default'='orc'",
+        after=FILLED,
+        held=HELD,
+        upserts="merge_on_read",
+        unread=("duckdb",),
+    ),
     "rewritten": Contract(properties="'format-version'='2'", after=DELETED, held=KEPT),
     "orc": Contract(
         properties="'write.format.default'='orc'", after=FILLED, held=HELD, unread=("duckdb",)

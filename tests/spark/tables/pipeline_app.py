@@ -32,8 +32,9 @@ from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
 from penstock.spark.tables.run.maintenance import TableMaintenance
 from penstock.spark.tables.run.maintenance_now import maintain_now
-from penstock.spark.tables.run.pipeline import NOTHING_HELD, RunningPipeline, TablePipeline
+from penstock.spark.tables.run.pipeline import NOTHING_HELD, RunningPipeline
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
+from penstock.spark.tables.run.table_pipeline import TablePipeline
 from penstock.spark.tables.tasks.report import BatchReport
 from tests.spark.sessions import new_session
 from tests.spark.tables.pipeline_world import World
@@ -67,9 +68,11 @@ class AppSettings:
     """Whether Spark's tasks read small batches too, which else the driver does."""
     is_care: bool = False
     without: str = ""
+    remote: dict[str, str] | None = None
+    """The catalog of tables in a store; None: they are in the folder."""
 
     def definition(self) -> PipelineDefinition:
-        world = World(Path(self.folder), self.format, self.bootstrap, self.topic)
+        world = World(Path(self.folder), self.format, self.bootstrap, self.topic, self.remote)
         more = "".join(f", more{number} string" for number in range(self.columns))
         options = {"maxOffsetsPerTrigger": OFFSETS_OF_A_BATCH_MAX}
         if self.always_tasks:

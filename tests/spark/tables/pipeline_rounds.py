@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -99,6 +99,8 @@ class Supervisor:
     world: World
     dice: random.Random
     without: str = ""
+    faults: Mapping[str, Callable[[random.Random], None]] = field(default_factory=dict)
+    """Further faults, of what is around the pipeline."""
     restarts: int = 0
     apps: list[App] = field(default_factory=list)
     _older: Path | None = None
@@ -128,6 +130,7 @@ class Supervisor:
             has_rule=number % 3 == 1,
             has_quick_care=number % 4 in {1, 2},
             without=self.without,
+            remote=None if self.world.remote is None else dict(self.world.remote),
         )
         self.apps.append(self._launched(settings, f"app-{number}.log"))
         return self.app
@@ -197,6 +200,8 @@ class Supervisor:
     def fault(self, kind: str) -> None:
         """One fault; afterwards a driver runs, or the next wait starts one."""
         match kind:
+            case _ if kind in self.faults:
+                self.faults[kind](self.dice)
             case "worker":
                 self._kill_one("pyspark.")
             case "executor":
@@ -290,12 +295,24 @@ class Supervisor:
             app.kill()
 
 
+NewWorld = Callable[[str], World]
+"""Makes the world of a pipeline, with the addresses of its broker."""
+
+
 @contextmanager
-def supervised(folder: Path, format_: str, seed: int, without: str = "") -> Iterator[Supervisor]:
+def supervised(
+    folder: Path,
+    new_world: NewWorld,
+    seed: int,
+    without: str = "",
+    faults: Mapping[str, Callable[[random.Random], None]] | None = None,
+) -> Iterator[Supervisor]:
     with penstock_broker(folder / "broker") as broker:
         create_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
-        world = World(folder, format_, broker.bootstrap, TOPIC)
-        supervisor = Supervisor(broker, world, random.Random(seed), without)
+        world = new_world(broker.bootstrap)
+        supervisor = Supervisor(
+            broker, world, random.Random(seed), without, {} if faults is None else faults
+        )
         try:
             yield supervisor
         finally:
@@ -306,27 +323,36 @@ def run_rounds(
     folder: Path, format_: str, kinds: list[str], *, seed: int, without: str = ""
 ) -> Finding:
     """One round for each kind of fault; gives what the last look found, or the first bad one."""
-    with supervised(folder, format_, seed, without) as supervisor:
-        bootstrap, dice = supervisor.broker.bootstrap, supervisor.dice
-        ledger = Ledger(bootstrap, TOPIC)
-        feeder = Feeder(bootstrap, TOPIC, seed)
-        try:
-            supervisor.start()
-            for number, kind in enumerate(kinds, start=1):
-                supervisor.wait_for_batches(dice.randrange(1, 4))
-                time.sleep(dice.uniform(0, 0.5))
-                supervisor.fault(kind)
-                supervisor.wait_for_batches(1)
-                found = ledger.compare(supervisor.world, supervisor.ends())
-                print(f"round {number} on {format_}: {kind}: {found}", flush=True)
-                if not found.is_right:
-                    return found
-        finally:
-            feeder.stop()
-        found = ledger.compare(supervisor.world, supervisor.drained())
-        print(
-            f"{len(kinds)} rounds of faults around a pipeline into {format_}: {found}, "
-            f"{len(supervisor.apps)} drivers, {supervisor.restarts} of them after a failure"
-        )
-        ledger.close()
-        return found
+
+    def new_world(bootstrap: str) -> World:
+        return World(folder, format_, bootstrap, TOPIC)
+
+    with supervised(folder, new_world, seed, without) as supervisor:
+        return rounds_of(supervisor, format_, kinds, seed)
+
+
+def rounds_of(supervisor: Supervisor, name: str, kinds: list[str], seed: int) -> Finding:
+    """The rounds around a pipeline that has not started."""
+    bootstrap, dice = supervisor.broker.bootstrap, supervisor.dice
+    ledger = Ledger(bootstrap, TOPIC)
+    feeder = Feeder(bootstrap, TOPIC, seed)
+    try:
+        supervisor.start()
+        for number, kind in enumerate(kinds, start=1):
+            supervisor.wait_for_batches(dice.randrange(1, 4))
+            time.sleep(dice.uniform(0, 0.5))
+            supervisor.fault(kind)
+            supervisor.wait_for_batches(1)
+            found = ledger.compare(supervisor.world, supervisor.ends())
+            print(f"round {number} on {name}: {kind}: {found}", flush=True)
+            if not found.is_right:
+                return found
+    finally:
+        feeder.stop()
+    found = ledger.compare(supervisor.world, supervisor.drained())
+    print(
+        f"{len(kinds)} rounds of faults around a pipeline into {name}: {found}, "
+        f"{len(supervisor.apps)} drivers, {supervisor.restarts} of them after a failure"
+    )
+    ledger.close()
+    return found

@@ -9,9 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.definition.reader import read_definition
+from penstock.spark.tables.formats.secrets import resolved
 from penstock.spark.tables.run.pipeline import RunningPipeline
 
 WAIT_SECONDS_MAX = 120
@@ -26,9 +28,15 @@ class World:
     format: str
     bootstrap: str
     topic: str
+    remote: Mapping[str, str] | None = None
+    """The catalog of tables in a store on the network; None: they are in the folder."""
+    path: str = ""
+    """The location of a Delta table that is defined by path."""
 
     @property
     def catalog(self) -> dict[str, str]:
+        if self.remote is not None:
+            return dict(self.remote)
         if self.format == "delta":
             return {"warehouse": f"file://{self.folder}/warehouse"}
         return {
@@ -46,7 +54,12 @@ class World:
                 "checkpoint": f"{self.folder}/checkpoint",
             },
             "source": {"topics": [self.topic]},
-            "table": {"format": self.format, "name": "shop.orders", "catalog": self.catalog},
+            "table": {
+                "format": self.format,
+                "name": "shop.orders",
+                "catalog": self.catalog,
+                **({"path": self.path} if self.path else {}),
+            },
             "value": dict(VALUE),
         }
         for name, section in sections.items():
@@ -59,13 +72,10 @@ class World:
     def rows(self, name: str = "shop.orders") -> pa.Table:
         """What the table holds, read by its format's own reader."""
         if self.format == "delta":
-            from deltalake import DeltaTable
-
-            path = f"{self.folder}/warehouse/{name.replace('.', '/')}"
-            return DeltaTable(path).to_pyarrow_table()
+            return self._delta(name).to_pyarrow_table()
         from pyiceberg.catalog import load_catalog
 
-        catalog = load_catalog("default", **self.catalog)
+        catalog = load_catalog("default", **resolved(self.catalog))
         try:
             return catalog.load_table(name).scan().to_arrow()
         finally:
@@ -74,12 +84,10 @@ class World:
     def states(self) -> list[int]:
         """What the table can be put back to: the state of now, and those before it in turn."""
         if self.format == "delta":
-            from deltalake import DeltaTable
-
-            return list(range(DeltaTable(self._path).version(), -1, -1))
+            return list(range(self._delta().version(), -1, -1))
         from pyiceberg.catalog import load_catalog
 
-        with load_catalog("default", **self.catalog) as catalog:
+        with load_catalog("default", **resolved(self.catalog)) as catalog:
             table = catalog.load_table("shop.orders")
             found, snapshot = list[int](), table.current_snapshot()
             while snapshot is not None:
@@ -91,19 +99,21 @@ class World:
     def put_back(self, state: int) -> None:
         """Roll the table of rows back, as its owner would do it by the format's own library."""
         if self.format == "delta":
-            from deltalake import DeltaTable
-
-            DeltaTable(self._path).restore(state)
+            self._delta().restore(state)
             return
         from pyiceberg.catalog import load_catalog
 
-        with load_catalog("default", **self.catalog) as catalog:
+        with load_catalog("default", **resolved(self.catalog)) as catalog:
             table = catalog.load_table("shop.orders")
             table.manage_snapshots().rollback_to_snapshot(state).commit()
 
-    @property
-    def _path(self) -> str:
-        return f"{self.folder}/warehouse/shop/orders"
+    def _delta(self, name: str = "shop.orders") -> DeltaTable:
+        options = resolved(self.catalog)
+        warehouse = options.pop("warehouse", "").removeprefix("file://")
+        place = "/".join([warehouse, *name.split(".")])
+        if self.path:
+            place = self.path + name.removeprefix("shop.orders")
+        return DeltaTable(place, storage_options=options or None)
 
     def rejects(self) -> pa.Table:
         return self.rows("shop.orders__dlq")

@@ -24,6 +24,7 @@ from penstock.spark.tables.commit.decisions import (
 )
 from penstock.spark.tables.commit.note import BatchRanges, CommitCounts, PartitionRange
 from penstock.spark.tables.commit.stops import Stop
+from penstock.spark.tables.definition.model import Upserts
 from penstock.spark.tables.files.data_files import FileReceipt, write_files
 from penstock.spark.tables.files.file_partitions import PartitionField
 from penstock.spark.tables.formats.port import Table
@@ -135,6 +136,7 @@ class IcebergKind:
     schema: pa.Schema = SCHEMA
     partitions: Sequence[PartitionField] = ()
     clock: Clock = field(default_factory=SystemClock)
+    upserts: Upserts = Upserts.COPY_ON_WRITE
 
     @property
     def catalog(self) -> dict[str, str]:
@@ -149,13 +151,18 @@ class IcebergKind:
 
         self.partitions = partitions
         return IcebergTable.create(
-            self.catalog, "shop.orders", self.schema, partitions=partitions, clock=self.clock
+            self.catalog,
+            "shop.orders",
+            self.schema,
+            partitions=partitions,
+            clock=self.clock,
+            upserts=self.upserts,
         )
 
     def open(self) -> Table:
         from penstock.spark.tables.formats.iceberg.table import IcebergTable
 
-        return IcebergTable(self.catalog, "shop.orders", clock=self.clock)
+        return IcebergTable(self.catalog, "shop.orders", clock=self.clock, upserts=self.upserts)
 
     def read(self) -> pa.Table:
         from pyiceberg.catalog import load_catalog
@@ -165,6 +172,13 @@ class IcebergKind:
             return catalog.load_table("shop.orders").scan().to_arrow()
         finally:
             catalog.close()
+
+
+@dataclass
+class MergeOnReadKind(IcebergKind):
+    """Iceberg with position deletes; not another format."""
+
+    upserts: Upserts = Upserts.MERGE_ON_READ
 
 
 def rows_of(partition: int, start: int, end: int, **extra: pa.Array) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from penstock.spark.tables.definition.errors import DefinitionError
 from penstock.spark.tables.definition.model import RunMode
 from penstock.spark.tables.formats.port import TableRefusedError
 from penstock.spark.tables.run.dataframe_stage import Transform
-from penstock.spark.tables.run.pipeline import TablePipeline
+from penstock.spark.tables.run.table_pipeline import TablePipeline
 from penstock.testing import Broker
 from tests.spark.tables.foreign_delta import PLAIN, column, create_foreign, protocol_of
 from tests.spark.tables.foreign_world import rows_of

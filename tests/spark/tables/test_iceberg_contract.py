@@ -46,7 +46,7 @@ from pyiceberg.types import (
 
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.files.data_files import write_files
-from penstock.spark.tables.formats.iceberg.files import require_fitting, small_groups
+from penstock.spark.tables.formats.iceberg.files import groups_to_merge, require_fitting
 from penstock.spark.tables.formats.opening import open_table
 from penstock.spark.tables.formats.port import LayoutChangedError, TableError, TableRefusedError
 from tests.spark.tables.table_kinds import IcebergKind
@@ -403,8 +403,8 @@ def test_files_that_cannot_be_read_are_not_put_together(form: FileFormat, groups
     ]
     for one in files:
         one.spec_id = 0
-    tasks = [FileScanTask(one) for one in files]
-    assert len(small_groups(tasks, 0, 2**20)) == groups
+    tasks = [(FileScanTask(one), 0) for one in files]
+    assert len(groups_to_merge(tasks, 0, 2**20)) == groups
 
 
 def test_a_file_from_before_a_column_was_required_is_written_again(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StringType
 
 from penstock.spark.tables.formats.iceberg.change import Change
-from penstock.spark.tables.formats.iceberg.upsert import replacement
+from penstock.spark.tables.formats.iceberg.replacement import replacement
 
 FIELDS = ("country", "city")
 SPEC = PartitionSpec(

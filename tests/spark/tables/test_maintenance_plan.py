@@ -180,6 +180,29 @@ def test_enough_small_files_of_one_partition_are_put_together() -> None:
     assert planned(files) == CompactionPlan((job,), is_left=False)
 
 
+def worn(deleted: int, size: int = TARGET, rows: int = 100) -> LiveFile:
+    return LiveFile("worn", rows - deleted, size, (), deleted)
+
+
+def test_a_file_with_many_deleted_rows_is_rewritten_whatever_its_size() -> None:
+    assert planned([worn(19)]).jobs == ()
+    assert planned([worn(20)]).jobs == (CompactionJob(2 * MIB, ((),)),)
+    # Small files are merged to their own size, in the same commit.
+    files = [worn(20), *files_of([MIB] * 12)]
+    assert planned(files).jobs == (CompactionJob(16 * MIB, ((),)),)
+
+
+def test_a_partition_changes_by_deleted_rows_alone() -> None:
+    before, after = extents_of([worn(19)]), extents_of([worn(20)])
+    assert plan_compaction([worn(20)], TARGET, POLICY, before={}, fruitless=before).jobs
+    assert not plan_compaction([worn(20)], TARGET, POLICY, before={}, fruitless=after).jobs
+
+
+def test_more_worn_files_than_one_check_rewrites_are_left() -> None:
+    assert planned([worn(20, 400 * MIB)] * 2).is_left
+    assert not planned([worn(20, 400 * MIB)]).is_left
+
+
 def test_large_files_are_not_counted() -> None:
     assert planned(files_of([int(TARGET * 0.75)] * 100)).jobs == ()
 

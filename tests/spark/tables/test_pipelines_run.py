@@ -8,18 +8,16 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.spark.tables.commit.circuit_breaker import CircuitOpenError
 from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.rules.expectations import ExpectationFailedError
 from penstock.spark.tables.run.backfill import BackfillRefusedError, backfill
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
-from penstock.spark.tables.run.pipeline import (
-    CircuitOpenError,
-    PipelineStoppedError,
-    TablePipeline,
-)
+from penstock.spark.tables.run.pipeline import PipelineStoppedError
 from penstock.spark.tables.run.replay import RejectFilter, replay
+from penstock.spark.tables.run.table_pipeline import TablePipeline
 from tests.oracle.running_broker import RunningBroker
 from tests.spark.conftest import NewTopic
 from tests.spark.tables.pipeline_world import World, order

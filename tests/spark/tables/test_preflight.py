@@ -1,6 +1,6 @@
 """Known problems are reported before Spark is started, and soon: with a broker, no Spark."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -12,7 +12,7 @@ import pytest
 from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.spark import pipeline_runs
 from penstock.spark.pipeline_files import LoadedPipeline
-from penstock.spark.pipeline_runs import SessionChoice, run_pipeline
+from penstock.spark.pipeline_runs import RunChoice, SessionChoice, run_pipeline
 from penstock.spark.tables.definition.model import (
     Expectation,
     PartitionField,
@@ -27,6 +27,7 @@ from penstock.spark.tables.formats.opening import FormatMissingError, open_table
 from penstock.spark.tables.formats.port import TableRefusedError
 from penstock.spark.tables.inspection.check import check_pipeline
 from penstock.spark.tables.inspection.preflight import preflight
+from penstock.spark.tables.rules.planner import Plan
 from penstock.spark.tables.run.events import NoObserver
 from penstock.testing import Broker
 from tests.spark.tables.foreign_delta import (
@@ -136,11 +137,24 @@ def test_spark_is_not_started_for_a_pipeline_that_is_refused(
         run_pipeline(
             LoadedPipeline(definition),
             SessionChoice(),
-            once=True,
-            observer=NoObserver(),
+            RunChoice(once=True),
+            listener=Unheard(),
             stop=Event(),
-            started=lambda _: None,
         )
+
+
+class Unheard(NoObserver):
+    """A listener of a run that ignores everything."""
+
+    def starting(self) -> None: ...
+
+    def started(self, mode: Plan) -> None: ...
+
+    def restarts(self, line: str) -> None: ...
+
+    def broker_seen(self, lags: Mapping[str, int]) -> None: ...
+
+    def broker_away(self, problem: str) -> None: ...
 
 
 def test_a_delta_table_that_cannot_be_written_is_refused_by_name(

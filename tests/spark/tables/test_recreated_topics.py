@@ -13,7 +13,7 @@ from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.run import jobs
 from penstock.spark.tables.run import pipeline as running
 from penstock.spark.tables.run.forgetting import forget_pipeline
-from penstock.spark.tables.run.pipeline import TablePipeline
+from penstock.spark.tables.run.table_pipeline import TablePipeline
 from penstock.spark.tables.tasks.orders import TaskOrder, carry_out
 from penstock.spark.tables.tasks.report import TaskReport
 from penstock.testing import Broker

@@ -17,9 +17,9 @@ from penstock.core.types import TopicPartition
 from penstock.spark.offsets import PartitionPosition, StreamOffset
 from penstock.spark.source.options import Mode, read_source_options
 from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
-from penstock.spark.tables.run import backfill, batches, pipeline
+from penstock.spark.tables.run import backfill, batches, table_pipeline
 from penstock.spark.tables.run.committer import TableCommitter
-from penstock.spark.tables.run.pipeline import TablePipeline
+from penstock.spark.tables.run.table_pipeline import TablePipeline
 from tests.spark.tables.batch_world import (
     ENDS,
     RULES,
@@ -65,11 +65,12 @@ def test_one_that_is_refused_at_its_start_takes_no_table(
     reading = SimpleNamespace(
         options=read_source_options(definition.source_options(), Mode.STREAM),
         cluster=SimpleNamespace(close=lambda: None),
+        close=lambda: None,
         first=StreamOffset(first, {TOPIC: "t1"}, "c1"),
     )
-    monkeypatch.setattr(pipeline, "open_reading", lambda _definition: reading)
+    monkeypatch.setattr(table_pipeline, "open_reading", lambda _definition: reading)
     prepared = world.prepared(RULES[0], Drama(), "renamed")
-    monkeypatch.setattr(pipeline, "prepare", lambda *_given: prepared)
+    monkeypatch.setattr(table_pipeline, "prepare", lambda *_given: prepared)
     with pytest.raises(CommitStoppedError) as stopped:
         TablePipeline(definition).start(cast("SparkSession", None), once=True)
     assert stopped.value.reason is StopReason.OTHER_PIPELINE

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
 from penstock.spark.tables.run.forgetting import forget_pipeline
-from penstock.spark.tables.run.pipeline import TablePipeline
+from penstock.spark.tables.run.table_pipeline import TablePipeline
 from tests.spark.tables.pipeline_world import World, order, wait_until
 from tests.spark.topics import Record, create_topic, delete_topic, produce
 

@@ -158,3 +158,15 @@ def test_lines_are_bounded_and_clean() -> None:
     line = view().batch_line(replace(BATCH, lags=lags))
     assert "and 45 more" in line
     assert RunView("a\x1b[2J", "t", interval_ms=1).title.isprintable()
+
+
+def test_a_restart_is_shown_until_the_query_runs_again() -> None:
+    one = view()
+    one.started("in_task", ["no function"])
+    line = one.restarts("restart 1 of 10 in 1.0 s (spark): gone\x1b[2J" + "x" * 2_000)
+    assert line.startswith("orders  restart 1 of 10 in 1.0 s (spark): gone")
+    assert line.isprintable()
+    assert len(line) < 1_000
+    assert shown(one, 0)["state"].startswith("restart 1 of 10")
+    one.started("in_task", ["no function"])
+    assert shown(one, 0)["state"] == "waits for its first batch"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark.tables.run.pipeline import TablePipeline
 from penstock.spark.tables.run.replay import replay
+from penstock.spark.tables.run.table_pipeline import TablePipeline
 from tests.oracle.schema_registry import SchemaRegistry, schema_registry
 from tests.spark.tables.pipeline_world import World, wait_until
 from tests.spark.tables.test_registry_apicurio import encoded, framed, order

@@ -7,8 +7,9 @@ from pyspark.sql import SparkSession
 
 from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.run import small_batches
-from penstock.spark.tables.run.pipeline import RunningPipeline, TablePipeline
+from penstock.spark.tables.run.pipeline import RunningPipeline
 from penstock.spark.tables.run.plan_file import PlanFile
+from penstock.spark.tables.run.table_pipeline import TablePipeline
 from penstock.spark.tables.tasks import orders
 from tests.spark.tables.pipeline_world import World, wait_until
 from tests.spark.topics import Record, produce

@@ -37,7 +37,10 @@ pytestmark = [pytest.mark.spark, pytest.mark.every_spark, pytest.mark.timeout(90
 
 CONTRACTS = {
     "delta": sampled(delta_contracts.CONTRACTS, ["check", "change_feed"]),
-    "iceberg": sampled(iceberg_contracts.CONTRACTS, ["required_2", "comments", "by_text"]),
+    "iceberg": sampled(
+        iceberg_contracts.CONTRACTS,
+        ["required_2", "comments", "by_text", "file_deletes_and_merge_on_read"],
+    ),
 }
 LIBRARY = {"delta": "deltalake", "iceberg": "pyiceberg"}
 Key = tuple[str, str, str]
@@ -80,7 +83,8 @@ def world_of(folder: Path, key: Key) -> ForeignWorld:
         place, table = folder / f"{name}_{mode}", "shop.orders"
     else:
         place, table = folder, f"{name}_{mode}.orders"
-    return ForeignWorld(place, one.schema, mode, format_, table, one.settings)
+    upserts = {"upserts": one.upserts} if one.upserts and mode == "upsert" else {}
+    return ForeignWorld(place, one.schema, mode, format_, table, {**one.settings, **upserts})
 
 
 def table_in_spark(world: ForeignWorld) -> str:

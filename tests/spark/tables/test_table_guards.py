@@ -68,7 +68,7 @@ def test_retries_of_deltalake_without_its_mark_commit_twice(
     def retrying(note: CommitNote, _now_ms: int) -> CommitProperties:
         return CommitProperties(custom_metadata={NOTE_KEY: write_note(note)})
 
-    monkeypatch.setattr(delta, "_properties", retrying)
+    monkeypatch.setattr(delta, "note_properties", retrying)
     # Taking the table changes its properties, which deltalake lets no append pass.
     monkeypatch.setattr(DeltaLakeTable, "_take", lambda self, commit: self._add(commit.note, ()))
     assert zombie_commits(DeltaKind(tmp_path)) == sorted(span(0, 0, 5) * 2)

@@ -18,6 +18,7 @@ from tests.spark.tables.table_kinds import (
     FakeKind,
     IcebergKind,
     Kind,
+    MergeOnReadKind,
     batch_ranges,
     commit_of,
     offsets_in,
@@ -32,7 +33,10 @@ pytestmark = pytest.mark.slow
 LATER_MS = 4_000_000_000_000
 
 
-@pytest.fixture(params=[FakeKind, DeltaKind, IcebergKind], ids=["fake", "delta", "iceberg"])
+@pytest.fixture(
+    params=[FakeKind, DeltaKind, IcebergKind, MergeOnReadKind],
+    ids=["fake", "delta", "iceberg", "merge_on_read"],
+)
 def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
     made: Kind = request.param(tmp_path)
     return made

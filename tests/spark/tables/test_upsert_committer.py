@@ -15,7 +15,13 @@ from penstock.spark.tables.formats.change_files import changes_layout
 from penstock.spark.tables.formats.port import AnswerLostError, Table, TableMovedError
 from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.change_batches import SCHEMA, applied, bring_changes, rows_in, stream
-from tests.spark.tables.table_kinds import DeltaKind, FakeKind, IcebergKind, Kind
+from tests.spark.tables.table_kinds import (
+    DeltaKind,
+    FakeKind,
+    IcebergKind,
+    Kind,
+    MergeOnReadKind,
+)
 from tests.spark.tables.test_committer import CrashError, no_wait, race
 
 pytestmark = pytest.mark.slow
@@ -24,6 +30,7 @@ KINDS: dict[str, Callable[..., Kind]] = {
     "fake": FakeKind,
     "delta": DeltaKind,
     "iceberg": IcebergKind,
+    "merge_on_read": MergeOnReadKind,
 }
 
 
@@ -126,7 +133,7 @@ def test_a_zombie_stops_and_its_successor_goes_on(kind: Kind) -> None:
     assert rows_in(kind.read()) == applied({}, stream(0, 90))
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"], indirect=True)
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "merge_on_read"], indirect=True)
 def test_two_drivers_and_a_compaction_race(kind: Kind) -> None:
     def drive(run: str) -> None:
         one = TableCommitter(kind.open(), "orders", run)

@@ -26,9 +26,20 @@ from tests.spark.tables.change_batches import (
     stream,
     written_changes,
 )
-from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind, commit_of, taken
+from tests.spark.tables.table_kinds import (
+    DeltaKind,
+    IcebergKind,
+    Kind,
+    MergeOnReadKind,
+    commit_of,
+    taken,
+)
 
-KINDS: dict[str, Callable[..., Kind]] = {"delta": DeltaKind, "iceberg": IcebergKind}
+KINDS: dict[str, Callable[..., Kind]] = {
+    "delta": DeltaKind,
+    "iceberg": IcebergKind,
+    "merge_on_read": MergeOnReadKind,
+}
 
 
 @pytest.fixture(params=KINDS)
@@ -50,7 +61,7 @@ def test_with_the_guards_it_holds(kind: Kind) -> None:
 
 
 def test_without_the_last_of_each(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    def everything(changes: pa.Table, _key: object) -> pa.Array:
+    def everything(changes: pa.Table, _key: object, *, is_sequenced: bool) -> pa.Array:
         return pa.arange(0, changes.num_rows)
 
     table = kind.create()
@@ -64,10 +75,12 @@ def test_without_the_last_of_each(kind: Kind, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_the_order_of_offsets(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    def as_they_lie(changes: pa.Table, key: tuple[str, ...]) -> pa.Array:
+    def as_they_lie(changes: pa.Table, key: tuple[str, ...], *, is_sequenced: bool) -> pa.Array:
         lying = pa.arange(0, changes.num_rows)
         at = changes.schema.get_field_index("_change_offset")
-        return last_of_each(changes.set_column(at, "_change_offset", lying), key)
+        return last_of_each(
+            changes.set_column(at, "_change_offset", lying), key, is_sequenced=is_sequenced
+        )
 
     table = kind.create()
     driver, state = taken(table, "run-a")

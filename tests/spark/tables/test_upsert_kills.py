@@ -41,7 +41,7 @@ def position_of(kind: Kind) -> int:
     return next(iter(positions.values()), 0)
 
 
-@pytest.mark.parametrize("name", ["delta", "iceberg"])
+@pytest.mark.parametrize("name", ["delta", "iceberg", "merge_on_read"])
 def test_drivers_are_killed(name: str, tmp_path: Path) -> None:
     chance = random.Random(SEED)
     kind = kind_of(name, tmp_path)

@@ -17,11 +17,23 @@ from penstock.spark.tables.files.data_files import write_files
 from penstock.spark.tables.files.upsert import Changes
 from penstock.spark.tables.formats.port import Table
 from tests.spark.tables.change_batches import written_changes
-from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind, commit_of, taken
+from tests.spark.tables.table_kinds import (
+    DeltaKind,
+    IcebergKind,
+    Kind,
+    MergeOnReadKind,
+    commit_of,
+    taken,
+)
 
 pytestmark = pytest.mark.slow
 
-KINDS: dict[str, Callable[..., Kind]] = {"delta": DeltaKind, "iceberg": IcebergKind}
+KINDS: dict[str, Callable[..., Kind]] = {
+    "delta": DeltaKind,
+    "iceberg": IcebergKind,
+    "merge_on_read": MergeOnReadKind,
+}
+ICEBERG = pytest.mark.parametrize("iceberg", [IcebergKind, MergeOnReadKind])
 DAY = datetime.date(2026, 1, 31)
 MOMENT = datetime.datetime(2026, 1, 31, 23, 59, 59, 999_999, tzinfo=datetime.UTC)
 
@@ -140,11 +152,12 @@ def test_a_boolean_is_part_of_a_key(make: Callable[[pa.Schema], Kind]) -> None:
     assert sorted(found) == [(0, False, 0), (0, True, 9), (1, True, 3)]
 
 
-def test_a_key_that_was_widened(tmp_path: Path) -> None:
+@ICEBERG
+def test_a_key_that_was_widened(iceberg: type[IcebergKind], tmp_path: Path) -> None:
     """Statistics of older files have fewer bytes than those of newer ones."""
     narrow = pa.schema([("id", pa.int32()), ("amount", pa.int32())])
     wide = pa.schema([("id", pa.int64()), ("amount", pa.int32())])
-    kind = IcebergKind(tmp_path, schema=narrow)
+    kind = iceberg(tmp_path, schema=narrow)
     table = kind.create()
     brought(table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",))
     driver, state = taken(table, "run-b")
@@ -156,6 +169,7 @@ def test_a_key_that_was_widened(tmp_path: Path) -> None:
     assert found == [(1, 10), (2, 20)]
 
 
+@ICEBERG
 @pytest.mark.parametrize(
     ("narrow", "wide", "large"),
     [
@@ -164,10 +178,14 @@ def test_a_key_that_was_widened(tmp_path: Path) -> None:
     ],
 )
 def test_a_key_that_is_widened_beside_deletions_that_have_the_old_one(
-    tmp_path: Path, narrow: pa.DataType, wide: pa.DataType, large: object
+    iceberg: type[IcebergKind],
+    tmp_path: Path,
+    narrow: pa.DataType,
+    wide: pa.DataType,
+    large: object,
 ) -> None:
     """Deletions of a batch with rows of a function are written before the rows are known."""
-    kind = IcebergKind(tmp_path, schema=pa.schema([("id", narrow), ("amount", pa.int32())]))
+    kind = iceberg(tmp_path, schema=pa.schema([("id", narrow), ("amount", pa.int32())]))
     wider = pa.schema([("id", wide), ("amount", pa.int32())])
     table = kind.create()
     brought(table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",))
@@ -211,7 +229,7 @@ def test_keys_that_were_there_twice(name: str, tmp_path: Path) -> None:
     changes = written_changes(table, [change(3, False, id=1, amount=9)])
     state = table.upsert(commit_of(state, driver, (0, 3, 4)), changes)
     found = sorted(kind.read()["amount"].to_pylist())
-    assert found == ([3, 9] if name == "iceberg" else [3, 9, 9])
+    assert found == ([3, 9, 9] if name == "delta" else [3, 9])
     changes = written_changes(table, [change(4, True, id=1)])
     table.upsert(commit_of(state, driver, (0, 4, 5)), changes)
     assert kind.read()["amount"].to_pylist() == [3]

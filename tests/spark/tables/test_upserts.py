@@ -34,13 +34,20 @@ from tests.spark.tables.table_kinds import (
     FakeKind,
     IcebergKind,
     Kind,
+    MergeOnReadKind,
     commit_of,
     taken,
 )
 
 pytestmark = pytest.mark.slow
 
-KINDS = {"fake": FakeKind, "delta": DeltaKind, "iceberg": IcebergKind}
+REAL = ["delta", "iceberg", "merge_on_read"]
+KINDS = {
+    "fake": FakeKind,
+    "delta": DeltaKind,
+    "iceberg": IcebergKind,
+    "merge_on_read": MergeOnReadKind,
+}
 DAY = (PartitionField("_kafka_timestamp", Transform.DAY),)
 PARTITIONS = {
     "none": (),
@@ -156,7 +163,7 @@ def test_a_key_of_several_columns(kind: Kind) -> None:
     assert kept == [(1, 1, 0), (1, 2, 4), (2, 2, 3), (3, 1, 6)]
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"], indirect=True)
+@pytest.mark.parametrize("kind", REAL, indirect=True)
 def test_rows_without_a_key_are_left_alone(kind: Kind) -> None:
     """A table that was appended to before may have them."""
     table = kind.create()
@@ -191,7 +198,7 @@ def test_a_column_is_added_with_the_rows_that_have_it(kind: Kind) -> None:
     assert rows_in(kind.read()) == applied(model, rows)
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"], indirect=True)
+@pytest.mark.parametrize("kind", REAL, indirect=True)
 @pytest.mark.parametrize("key", [(), ("nothing",), ("tags",), ("id", "id")])
 def test_what_cannot_be_a_key_is_told(kind: Kind, key: tuple[str, ...]) -> None:
     table = kind.create()
@@ -239,7 +246,7 @@ def test_a_compaction_in_between_is_noticed(kind: Kind) -> None:
     assert rows_in(kind.read()) == applied(model, rows)
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"], indirect=True)
+@pytest.mark.parametrize("kind", REAL, indirect=True)
 def test_a_batch_that_is_too_large_is_told(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_files, "CHANGES_MAX", 9)
     table = kind.create()
@@ -250,7 +257,7 @@ def test_a_batch_that_is_too_large_is_told(kind: Kind, monkeypatch: pytest.Monke
     assert table.load() == state
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"], indirect=True)
+@pytest.mark.parametrize("kind", REAL, indirect=True)
 def test_a_column_that_the_table_does_not_have_is_not_lost_silently(kind: Kind) -> None:
     table = kind.create()
     driver, state = taken(table, "run-a")
@@ -270,7 +277,7 @@ def test_leftovers_are_cleaned_by_age(kind: Kind) -> None:
     assert clean_changes(f"{changes.directory}/none", older_than_ms=4_000_000_000_000) == 0
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"], indirect=True)
+@pytest.mark.parametrize("kind", REAL, indirect=True)
 def test_care_leaves_the_changes_of_a_running_batch_and_removes_old_ones(kind: Kind) -> None:
     table = kind.create()
     driver, state = taken(table, "run-a")
@@ -287,8 +294,8 @@ def test_care_leaves_the_changes_of_a_running_batch_and_removes_old_ones(kind: K
     assert rows_in(kind.read()) == applied({}, rows)
 
 
-def test_files_that_are_cleaned_up_meanwhile_mean_that_the_table_moved(tmp_path: Path) -> None:
-    kind = IcebergKind(tmp_path, schema=SCHEMA)
+@pytest.mark.parametrize("kind", REAL[1:], indirect=True)
+def test_files_that_are_cleaned_up_meanwhile_mean_that_the_table_moved(kind: Kind) -> None:
     table, other = kind.create(), kind.open()
     driver, state = taken(table, "run-a")
     model: Model = {}
@@ -307,11 +314,12 @@ def test_files_that_are_cleaned_up_meanwhile_mean_that_the_table_moved(tmp_path:
     assert rows_in(kind.read()) == applied(model, rows)
 
 
+@pytest.mark.parametrize("kind", REAL[1:], indirect=True)
 def test_manifests_do_not_become_more_with_every_upsert(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TableProperties, "MANIFEST_MIN_MERGE_COUNT_DEFAULT", 4)
-    kind = IcebergKind(tmp_path, schema=SCHEMA)
+    assert isinstance(kind, IcebergKind)
     table = kind.create((PartitionField("id"),))
     driver, state = taken(table, "run-a")
     model: Model = {}

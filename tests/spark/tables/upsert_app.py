@@ -1,14 +1,15 @@
 """A driver that upserts, in a process of its own, for tests that kill it.
 
-    python -m tests.spark.tables.upsert_app delta|iceberg FOLDER RUN BATCHES
+    python -m tests.spark.tables.upsert_app KIND FOLDER RUN BATCHES
 
-It acquires the table, continues at the table's position, and commits changes of ten offsets at a
-time, with a compaction now and then. It prints when it has the table and when it has committed
-once, because starting takes longer than a commit. It ends after its batches or when another driver
-has the table.
+KIND is delta, iceberg or merge_on_read. It acquires the table, continues at the table's position,
+and commits changes of ten offsets at a time, with a compaction now and then. It prints when it has
+the table and when it has committed once, because starting takes longer than a commit. It ends after
+its batches or when another driver has the table.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.core.types import TopicPartition
@@ -16,7 +17,7 @@ from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
 from penstock.spark.tables.formats.port import AnswerLostError, TableMovedError
 from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.change_batches import SCHEMA, bring_changes
-from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind
+from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind, MergeOnReadKind
 
 BATCH = 10
 COMPACT_EVERY = 4
@@ -24,8 +25,12 @@ COMPACT_EVERY = 4
 
 def kind_of(name: str, folder: Path) -> Kind:
     """The kind of table with this name."""
-    kind = DeltaKind if name == "delta" else IcebergKind
-    return kind(folder, schema=SCHEMA)
+    kinds: dict[str, Callable[..., Kind]] = {
+        "delta": DeltaKind,
+        "iceberg": IcebergKind,
+        "merge_on_read": MergeOnReadKind,
+    }
+    return kinds[name](folder, schema=SCHEMA)
 
 
 def drive(kind: Kind, run: str, batch_count: int) -> int:

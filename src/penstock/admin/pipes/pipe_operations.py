@@ -13,6 +13,7 @@ from penstock.admin.pipe_models import (
     ChangedTopics,
     ChosenTopics,
     NewPipe,
+    NewStart,
     PipeDetail,
     PipeEntry,
     PipeList,
@@ -29,7 +30,7 @@ TAG: Final = "pipes"
 Call = Callable[[PipeDesk, Asked], Awaitable[Answer | None]]
 
 
-def _guarded(
+def guarded(
     permission: values.Operation, call: Call
 ) -> Callable[[PipeDesk, Caller, Asked], Awaitable[Answer | None]]:
     """Return the call with its permission checked, and its errors as problems."""
@@ -91,7 +92,14 @@ async def _restore(desk: PipeDesk, asked: Asked) -> ChangedTopics:
     return ChangedTopics(topics=await desk.restore(asked.path_as(PipePath).pipe, chosen))
 
 
-def _by_wire(cluster: Cluster, asked: Asked) -> NoReturn:
+async def _reset(desk: PipeDesk, asked: Asked) -> ChangedTopics:
+    wanted = asked.body_as(NewStart)
+    name = asked.path_as(PipePath).pipe
+    return ChangedTopics(topics=desk.reset(name, wanted.topics, wanted.start))
+
+
+def by_wire(cluster: Cluster, asked: Asked) -> NoReturn:
+    """Never called: the broker itself carries out these operations."""
     raise AssertionError(f"Kafka's protocol has no pipes: {cluster}, {asked}")
 
 
@@ -106,8 +114,8 @@ OPERATIONS: Final = (
         summary="List pipes",
         description="Needs DESCRIBE on the cluster.",
         tag=TAG,
-        call=_by_wire,
-        on_pipes=_guarded(_DESCRIBE, _list),
+        call=by_wire,
+        on_pipes=guarded(_DESCRIBE, _list),
         answer=PipeList,
     ),
     Operation(
@@ -117,8 +125,8 @@ OPERATIONS: Final = (
         summary="Run a pipe until the broker stops",
         description="The same pipe again has no effect. Needs ALTER on the cluster.",
         tag=TAG,
-        call=_by_wire,
-        on_pipes=_guarded(_ALTER, _create),
+        call=by_wire,
+        on_pipes=guarded(_ALTER, _create),
         answer=PipeEntry,
         body_model=NewPipe,
     ),
@@ -129,8 +137,8 @@ OPERATIONS: Final = (
         summary="Show a pipe with its partitions",
         description="Needs DESCRIBE on the cluster.",
         tag=TAG,
-        call=_by_wire,
-        on_pipes=_guarded(_DESCRIBE, _show),
+        call=by_wire,
+        on_pipes=guarded(_DESCRIBE, _show),
         answer=PipeDetail,
         path_model=PipePath,
     ),
@@ -141,8 +149,8 @@ OPERATIONS: Final = (
         summary="End a pipe that is not in the settings file",
         description="Its mirrors stay read-only. Needs ALTER on the cluster.",
         tag=TAG,
-        call=_by_wire,
-        on_pipes=_guarded(_ALTER, _remove),
+        call=by_wire,
+        on_pipes=guarded(_ALTER, _remove),
         status=204,
         path_model=PipePath,
     ),
@@ -153,8 +161,8 @@ OPERATIONS: Final = (
         summary="Pause a pipe",
         description="Until it is resumed, or the broker restarts. Needs ALTER on the cluster.",
         tag=TAG,
-        call=_by_wire,
-        on_pipes=_guarded(_ALTER, _pause),
+        call=by_wire,
+        on_pipes=guarded(_ALTER, _pause),
         status=204,
         path_model=PipePath,
     ),
@@ -165,8 +173,8 @@ OPERATIONS: Final = (
         summary="Resume a pipe",
         description="Needs ALTER on the cluster.",
         tag=TAG,
-        call=_by_wire,
-        on_pipes=_guarded(_ALTER, _resume),
+        call=by_wire,
+        on_pipes=guarded(_ALTER, _resume),
         status=204,
         path_model=PipePath,
     ),
@@ -177,8 +185,8 @@ OPERATIONS: Final = (
         summary="Let clients write the mirrors of a pipe",
         description="The pipe does not write them any more. Needs ALTER on the cluster.",
         tag=TAG,
-        call=_by_wire,
-        on_pipes=_guarded(_ALTER, _promote),
+        call=by_wire,
+        on_pipes=guarded(_ALTER, _promote),
         answer=ChangedTopics,
         path_model=PipePath,
         body_model=ChosenTopics,
@@ -191,10 +199,24 @@ OPERATIONS: Final = (
         description="Records that the parent does not have are removed. Needs ALTER on the "
         "cluster.",
         tag=TAG,
-        call=_by_wire,
-        on_pipes=_guarded(_ALTER, _restore),
+        call=by_wire,
+        on_pipes=guarded(_ALTER, _restore),
         answer=ChangedTopics,
         path_model=PipePath,
         body_model=ChosenTopics,
+    ),
+    Operation(
+        method="POST",
+        path="/pipes/{pipe}/reset",
+        name="reset_up_pipe",
+        summary="Choose where an up pipe sends topics from",
+        description="With `earliest` the parent gets records again that it has. Needs ALTER on the "
+        "cluster.",
+        tag=TAG,
+        call=by_wire,
+        on_pipes=guarded(_ALTER, _reset),
+        answer=ChangedTopics,
+        path_model=PipePath,
+        body_model=NewStart,
     ),
 )

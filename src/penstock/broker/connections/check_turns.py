@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from penstock.security.sasl.throttle import host_of
+from penstock.core.client_host import host_of
 
 CHECKS_PER_ADDRESS_MAX: Final = 4
 """As many as a directory is asked at a time: one address alone is not slowed down."""

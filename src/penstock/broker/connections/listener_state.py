@@ -18,6 +18,7 @@ from penstock.broker.connections.file_sender import CAN_SEND_FILES, has_files
 from penstock.broker.connections.session import Session
 from penstock.broker.dispatch import Dispatcher
 from penstock.broker.pacing.budget import MemoryBudget, RequestBudget
+from penstock.core.client_host import host_of
 from penstock.core.limits import SENDFILE_BYTES_MIN, SMALL_REQUEST_BYTES
 from penstock.core.metrics import Registry
 from penstock.core.security_limits import UNPROVEN_BYTES_MAX
@@ -81,6 +82,7 @@ class ListenerState(Alarms):
         self.connections: dict[Served, None] = {}
         """The open connections, the oldest first."""
         self.by_address: Multiset[str] = Multiset()
+        """Connections by `host_of` their address."""
         counter = metrics.counter
         self.opened = counter(
             "connections_opened_total", "Connections that came, refused ones too."
@@ -166,14 +168,15 @@ class ListenerState(Alarms):
         session = connection.session
         session.number, session.opened_at = int(self.opened.value), self.loop.time()
         self.connections[connection] = None
-        self.by_address[address] += 1
+        host = host_of(address)
+        self.by_address[host] += 1
         entrance.connection_count += 1
         if is_inside:
             return True
         settings = self.settings
         if len(self.connections) > settings.connections_max:
             refusal = endings.TOO_MANY
-        elif self.by_address[address] > settings.connections_per_address_max:
+        elif self.by_address[host] > settings.connections_per_address_max:
             refusal = endings.TOO_MANY_OF_ADDRESS
         elif entrance.is_full:
             refusal = endings.TOO_MANY_OF_LISTENER
@@ -196,9 +199,10 @@ class ListenerState(Alarms):
         self.closed.value += 1
         self.forget(connection)
         entrance.connection_count -= 1
-        self.by_address[address] -= 1
-        if not self.by_address[address]:
-            del self.by_address[address]
+        host = host_of(address)
+        self.by_address[host] -= 1
+        if not self.by_address[host]:
+            del self.by_address[host]
 
     def count_unproven(self, connection: Served, partial_bytes: int) -> None:
         """Count received bytes of a client that has not logged in; above the bound end the oldest.

@@ -24,6 +24,8 @@ async def handle(
     request: DeleteShareGroupOffsetsRequest, context: RequestContext
 ) -> DeleteShareGroupOffsetsResponse:
     """Ask the group's coordinator for the topics that the client may read."""
+    if context.services.shares is None:
+        return refuse(request, ErrorCode.UNSUPPORTED_VERSION, None)
     if not context.allows(Operation.DELETE, ResourceType.GROUP, request.group_id):
         return refuse(request, ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed.")
     turn = NextTurn(context.services.turns, context.services.clock)

@@ -11,7 +11,7 @@ from penstock.broker.advertised import controller_id
 from penstock.broker.context import RequestContext
 from penstock.broker.denials import CLUSTER_DENIED
 from penstock.cluster.topic_rules import CLUSTER_METADATA_TOPIC
-from penstock.core.types import CLUSTER_LISTENER
+from penstock.core.types import CLUSTER_LISTENER, PUSH_LISTENER
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -82,7 +82,7 @@ def _nodes(context: RequestContext) -> tuple[Node, ...]:
     listeners = tuple(
         Listener(name=one.listener, host=one.host, port=one.port)
         for one in broker.endpoints
-        if one.listener != CLUSTER_LISTENER
+        if one.listener not in (CLUSTER_LISTENER, PUSH_LISTENER)
     )
     return (Node(node_id=broker.id, listeners=listeners),)
 

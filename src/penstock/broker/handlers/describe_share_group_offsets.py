@@ -27,6 +27,11 @@ async def handle(
     request: DescribeShareGroupOffsetsRequest, context: RequestContext
 ) -> DescribeShareGroupOffsetsResponse:
     """Ask the coordinator of each group."""
+    if context.services.shares is None:
+        unsupported = (
+            _refused(group.group_id, ErrorCode.UNSUPPORTED_VERSION) for group in request.groups
+        )
+        return DescribeShareGroupOffsetsResponse(groups=tuple(unsupported))
     asked: list[DescribeShareGroupOffsetsRequestGroup] = []
     hidden: list[tuple[DescribeShareGroupOffsetsResponseTopic, ...]] = []
     turn = NextTurn(context.services.turns, context.services.clock)

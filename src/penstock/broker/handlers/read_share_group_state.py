@@ -6,7 +6,7 @@ broker has answered. An API between brokers: it needs CLUSTER_ACTION on the clus
 
 from penstock.broker.answers import Answer
 from penstock.broker.context import RequestContext
-from penstock.broker.sharing.share_state_requests import ask_coordinators
+from penstock.broker.shares.share_state_requests import ask_coordinators
 from penstock.core.deferred import Deferred
 from penstock.protocol.messages.read_share_group_state import (
     ReadShareGroupStateRequest,

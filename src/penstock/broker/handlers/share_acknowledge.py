@@ -6,7 +6,7 @@ refused. The epoch -1 closes the session afterwards, which releases the other re
 
 from penstock.broker.answers import Answer
 from penstock.broker.context import RequestContext
-from penstock.broker.share_state.share_session_table import FINAL_EPOCH
+from penstock.broker.share_sessions.share_session_table import FINAL_EPOCH
 from penstock.broker.shares.share_requests import (
     LEADER_CHANGED,
     AcknowledgeRound,

@@ -12,7 +12,7 @@ group, and READ on each topic each time that the broker reads.
 
 from penstock.broker.answers import Answer
 from penstock.broker.context import RequestContext
-from penstock.broker.share_state.share_session_table import INITIAL_EPOCH, SharePartitionId
+from penstock.broker.share_sessions.share_session_table import INITIAL_EPOCH, SharePartitionId
 from penstock.broker.shares.share_fetching import ShareFetching, refused
 from penstock.broker.shares.share_requests import (
     NO_TOPIC_ID,

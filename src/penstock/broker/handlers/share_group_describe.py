@@ -31,6 +31,9 @@ async def handle(
 ) -> ShareGroupDescribeResponse:
     """Ask the coordinator of each group."""
     group_ids = tuple(dict.fromkeys(request.group_ids))
+    if context.services.shares is None:
+        unsupported = (_refused(one, ErrorCode.UNSUPPORTED_VERSION) for one in group_ids)
+        return ShareGroupDescribeResponse(groups=tuple(unsupported))
     results = await ask_groups(
         context,
         ((group_id, replace(request, group_ids=(group_id,))) for group_id in group_ids if group_id),

@@ -30,6 +30,8 @@ def handle(
     request: ShareGroupHeartbeatRequest, context: RequestContext
 ) -> Answer | Deferred[Answer]:
     """Ask the group's coordinator."""
+    if context.services.shares is None:
+        return _refused(ErrorCode.UNSUPPORTED_VERSION)
     if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
         return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not 0 < len(request.member_id) <= MEMBER_ID_CHARACTERS_MAX:

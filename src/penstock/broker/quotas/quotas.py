@@ -10,7 +10,7 @@ quota. Muting a connection and writing the throttle time into the answer are don
 """
 
 from collections.abc import Iterable, Mapping
-from ipaddress import ip_address
+from ipaddress import IPv6Address
 from typing import Final
 
 from penstock.broker.quotas.ledger import Ledger
@@ -29,6 +29,7 @@ from penstock.cluster.quota_entities import (
     QuotaEntity,
 )
 from penstock.cluster.quota_entities import CLIENT_QUOTAS as CLIENT_KINDS
+from penstock.core.client_host import host_of
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.metrics import Family, Registry, Row
 
@@ -118,10 +119,13 @@ class ConnectionQuota:
 
     def charge(self, address: str, now_ms: int) -> int:
         """Count a connection; how long to hold it when it is one too many, which is not counted."""
-        limit = self._limits.get(_canonical(address), self._default)
+        counted = _canonical(address)
+        limit = self._limits.get(counted)
+        if limit is None:
+            counted, limit = host_of(address), self._default
         if limit is None:
             return 0
-        rate = self._ledger.use(address, now_ms)
+        rate = self._ledger.use(counted, now_ms)
         wait_ms = rate.charge(1, limit, now_ms, self._windows)
         if wait_ms > 0:
             rate.record(-1, now_ms, self._windows)
@@ -234,10 +238,14 @@ class Quotas:
 
 
 def _canonical(address: str) -> str:
-    """One way to write an address: IPv6 has many, and a peer's may carry its interface."""
+    """One way to write an address: IPv6 has many, and a peer's may carry its interface.
+
+    A socket for both versions reports IPv4 addresses as IPv6.
+    """
     if ":" not in address:
         return address
     try:
-        return str(ip_address(address.partition("%")[0]))
+        parsed = IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
+    return str(parsed if parsed.ipv4_mapped is None else parsed.ipv4_mapped)

@@ -1,1 +1,1 @@
-"""Share groups (KIP-932): sessions, and the answers to ShareFetch and ShareAcknowledge."""
+"""Share groups (KIP-932): the answers to requests about records and about delivery state."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.broker.context import RequestContext
-from penstock.broker.share_state.share_session_table import SharePartitionId
+from penstock.broker.share_sessions.share_session_table import SharePartitionId
 from penstock.broker.shares.share_requests import LEADER_CHANGED, Leader, by_topic, leader_of
 from penstock.coordinator.shares.delivery.acquisition import Acquired
 from penstock.coordinator.shares.ports import Refusal
@@ -46,13 +46,17 @@ def share_fetch_answer(
     acknowledged: Mapping[SharePartitionId, Refusal | None],
     context: RequestContext,
     *,
+    ready: Sequence[SharePartitionId] = (),
     lock_ms: int,
     throttle_ms: int,
 ) -> ShareFetchResponse:
-    """Return the answer with all partitions that have records, an error or an acknowledgement."""
+    """Return the answer with all partitions that have records, an error or an acknowledgement.
+
+    The `ready` ones are named without any of these.
+    """
     leaders: dict[int, Leader] = {}
     data = []
-    for partition in dict.fromkeys((*rows, *errors, *acknowledged)):
+    for partition in dict.fromkeys((*rows, *errors, *acknowledged, *ready)):
         error = errors.get(partition) or _SUCCESS
         refusal = acknowledged.get(partition) or _SUCCESS
         current = _NO_LEADER

@@ -2,7 +2,8 @@
 
 Only fields of the headers are read, and only of as many batches as are asked for: no record is
 decoded. `slice` returns the stored bytes from the first to the last batch with acquired records.
-It does NOT check the batches: the log does.
+Control batches are delivered like others, as Apache Kafka does: clients acknowledge them as gaps. A
+reader that does not can have them archived. It does NOT check the batches: the log does.
 """
 
 from bisect import bisect_right
@@ -22,12 +23,18 @@ _FIELDS: Final = Struct(">qi9xhi16xq")
 class ReadBatches:
     """The batches of one read, in their order."""
 
-    __slots__ = ("_aborted", "_ends", "_firsts", "_records")
+    __slots__ = ("_aborted", "_archives_control", "_ends", "_firsts", "_records")
 
     def __init__(
-        self, records: bytes | memoryview, aborted: Sequence[AbortedTransaction] = ()
+        self,
+        records: bytes | memoryview,
+        aborted: Sequence[AbortedTransaction] = (),
+        *,
+        archives_control: bool = False,
     ) -> None:
+        """With `archives_control`, no member gets control batches."""
         self._records = memoryview(records)
+        self._archives_control = archives_control
         self._aborted = _by_producer(aborted)
         self._firsts: list[int] = []
         """Base offsets of the batches that were yielded."""
@@ -43,9 +50,10 @@ class ReadBatches:
                 return
             self._firsts.append(first)
             self._ends.append(position)
-            is_dead = bool(attributes & CONTROL)
-            if attributes & TRANSACTIONAL and self._aborted:
-                is_dead = is_dead or self._is_aborted(producer_id, first)
+            if attributes & CONTROL:
+                is_dead = self._archives_control
+            else:
+                is_dead = bool(attributes & TRANSACTIONAL) and self._is_aborted(producer_id, first)
             yield FetchedBatch(first, first + delta, is_dead)
 
     def _is_aborted(self, producer_id: int, offset: int) -> bool:

@@ -6,54 +6,44 @@ is read in slices. It does NOT decide which records a member gets: the share-par
 """
 
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.broker.answers import DEFECT, Answer, WaitingAnswer
 from penstock.broker.context import RequestContext
-from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.quotas.meter import metered
-from penstock.broker.share_state.share_ports import LiveSharePartition, ShareGroups, Wish
-from penstock.broker.share_state.share_session_table import (
+from penstock.broker.share_sessions.share_ports import LiveSharePartition, ShareGroups, Wish
+from penstock.broker.share_sessions.share_session_table import (
     FINAL_EPOCH,
+    INITIAL_EPOCH,
     SharePartitionId,
     ShareSession,
 )
 from penstock.broker.shares.share_answers import FetchedRow, refused, share_fetch_answer
-from penstock.broker.shares.share_batches import ReadBatches, count_offsets
-from penstock.broker.shares.share_requests import AcknowledgeRound, Readable, has_unread
+from penstock.broker.shares.share_batches import ReadBatches
+from penstock.broker.shares.share_reader import ShareReader
+from penstock.broker.shares.share_requests import AcknowledgeRound, has_unread
 from penstock.coordinator.shares.ports import Refusal
-from penstock.core.errors import PenstockError, TooManyWaitersError
+from penstock.core.errors import TooManyWaitersError
 from penstock.core.limits import (
     FETCH_BYTES_MAX,
     FETCH_PARTITIONS_AT_ONCE_MAX,
     FETCH_WAIT_MS_MAX,
 )
 from penstock.protocol.messages.share_fetch import ShareFetchRequest
-from penstock.replication.read_result import PartitionRead
 from penstock.replication.waits import FetchWait
 
 __all__ = ["ShareFetching", "refused"]
 
 logger = logging.getLogger(__name__)
 
-SHARE_READ_BYTES_MAX: Final = 1_048_576
-"""Bytes that a fetch reads of one partition at a time, or one batch. A member gets 500 records by
-default, whatever the size in bytes that it allows; the rest would be read in vain."""
 _ROUNDS_MAX: Final = 10
-"""Reads that find only control batches and gaps, before the fetch waits."""
+"""Reads that find only aborted records and gaps, before the fetch waits."""
 _RECORD_LIMIT: Final = 1
 """`share_acquire_mode` of KIP-1206."""
-
-
-class _Read(NamedTuple):
-    partition: SharePartitionId
-    live: LiveSharePartition
-    offset: int
-    found: PartitionRead
 
 
 class ShareFetching:
@@ -77,6 +67,8 @@ class ShareFetching:
         """The settled acknowledgements."""
         self._is_fetched = False
         self._rows: dict[SharePartitionId, FetchedRow] = {}
+        self._ready: Sequence[SharePartitionId] = ()
+        """Partitions of the answer without records."""
         self._errors: dict[SharePartitionId, Refusal] = {}
         self._parked: list[LiveSharePartition] = []
         self._wait: FetchWait | None = None
@@ -89,6 +81,11 @@ class ShareFetching:
         self._reads_committed = groups.settings_of(session.group).is_committed_only
         wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         self._deadline = context.services.clock.monotonic() + wait_ms / 1000
+
+    @property
+    def member(self) -> str:
+        """The member that fetches."""
+        return self._session.member
 
     def start(self) -> WaitingAnswer:
         """Return the answer; it waits for `acknowledged` and for `fetch`."""
@@ -120,7 +117,7 @@ class ShareFetching:
         """Answer with the records available."""
         self._deadline = 0.0
         if self._wait is not None:
-            self._woken()
+            self.wake()
 
     # --- Read ---
 
@@ -139,7 +136,7 @@ class ShareFetching:
             self._start(self._look_slowly())
             return
         try:
-            reader = _Reader(self)
+            reader = self._reader()
             for partition in tuple(self._session.partitions):
                 reader.read(partition)
             self._conclude(reader)
@@ -149,6 +146,17 @@ class ShareFetching:
             # Not raised: the caller may be the request of another client.
             logger.exception("a share fetch failed; its connection is closed")
             self._respond(DEFECT)
+
+    def _reader(self) -> ShareReader:
+        return ShareReader(
+            self._request,
+            self._context,
+            self._groups,
+            self._session.group,
+            self._not_loaded,
+            bytes_max=self._bytes_max,
+            reads_committed=self._reads_committed,
+        )
 
     def _is_session_over(self) -> bool:
         """Whether the member has closed or replaced its session: records for it would be lost."""
@@ -164,7 +172,7 @@ class ShareFetching:
     async def _look_slowly(self) -> None:
         """Read in slices, and records that are not in the page cache on a thread."""
         try:
-            reader = _Reader(self)
+            reader = self._reader()
             turn = NextTurn(self._context.services.turns, self._context.services.clock)
             for partition in tuple(self._session.partitions):
                 await turn.wait_if_due()
@@ -185,7 +193,7 @@ class ShareFetching:
 
     # --- Acquire ---
 
-    def _conclude(self, reader: "_Reader", *, is_late: bool = False) -> None:
+    def _conclude(self, reader: ShareReader, *, is_late: bool = False) -> None:
         """Acquire records and answer, or wait for more."""
         if is_late and self._is_session_over():
             self._finish()
@@ -195,17 +203,18 @@ class ShareFetching:
         is_enough = reader.found_bytes >= self._request.min_bytes
         if reader.reads and (is_enough or self._errors or left_seconds <= 0):
             self._acquire(reader)
-        if self._rows or self._errors or self._throttle_ms or left_seconds <= 0:
-            self._finish()
+        is_over = left_seconds <= 0 or (self._request.min_bytes <= 0 and bool(reader.ready))
+        if self._rows or self._errors or self._throttle_ms or is_over:
+            self._finish(reader.ready)
             return
         self._rounds += 1
         has_skipped = reader.reads and is_enough
         if self._rounds < _ROUNDS_MAX and (has_skipped or (is_late and reader.has_grown())):
             self._look()
         elif not self._park(reader, left_seconds):
-            self._finish()
+            self._finish(reader.ready)
 
-    def _acquire(self, reader: "_Reader") -> None:
+    def _acquire(self, reader: ShareReader) -> None:
         meter = self._context.meter
         if meter is not None:
             self._throttle_ms = meter.settle_fetch(reader.found_bytes)
@@ -230,7 +239,7 @@ class ShareFetching:
 
     # --- Wait ---
 
-    def _park(self, reader: "_Reader", left_seconds: float) -> bool:
+    def _park(self, reader: ShareReader, left_seconds: float) -> bool:
         missing = self._request.min_bytes - reader.found_bytes
         lives, counted = reader.lives, []
         wait = FetchWait(1, self._timed_out)
@@ -247,7 +256,7 @@ class ShareFetching:
         self._wait = wait
         self._parked = lives
         for live in lives:
-            live.park(self, self._woken)
+            live.park(self)
         context = self._context
         if context.permit is not None:
             context.permit.release()
@@ -271,15 +280,15 @@ class ShareFetching:
             if self._wait is not wait:
                 return
             if left == 0:
-                self._woken()
+                self.wake()
             elif self._early_looks < _ROUNDS_MAX and has_unread(
                 live, reads_committed=self._reads_committed
             ):
                 self._early_looks += 1
-                self._woken()
+                self.wake()
             elif live.problem is None:
                 self._parked.append(live)
-                live.park(self, self._woken)
+                live.park(self)
 
         for partition, live in loading:
             live.when_loaded(partial(loaded, partition, live))
@@ -294,15 +303,15 @@ class ShareFetching:
 
     def _counted(self) -> None:
         self._wait = None
-        self._woken()
+        self.wake()
 
     def _timed_out(self) -> None:
         self._wait = None
         self._deadline = 0.0
-        self._woken()
+        self.wake()
 
-    def _woken(self) -> None:
-        """Records may be there, a share-partition has changed, or the time is up."""
+    def wake(self) -> None:
+        """Read again: records may be there, a share-partition has changed, or the time is up."""
         if self._response is None or self._is_fetched:
             return
         self._unpark()
@@ -313,7 +322,13 @@ class ShareFetching:
 
     # --- Answer ---
 
-    def _finish(self) -> None:
+    def _finish(self, ready: Sequence[SharePartitionId] = ()) -> None:
+        """Answer; the first answer of a session names partitions without records too.
+
+        That of a very wide session does not: it is built in one step.
+        """
+        if self._request.share_session_epoch == INITIAL_EPOCH and not self._is_wide:
+            self._ready = ready
         self._is_fetched = True
         self._settle()
 
@@ -327,6 +342,7 @@ class ShareFetching:
                 self._errors,
                 self._round.results,
                 self._context,
+                ready=self._ready,
                 lock_ms=lock_ms,
                 throttle_ms=self._throttle_ms,
             )
@@ -338,113 +354,10 @@ class ShareFetching:
         if response is not None:
             response.set(answer)
 
-    # --- For the reader ---
-
     @property
-    def bytes_max(self) -> int:
+    def _bytes_max(self) -> int:
         """The size limit of this answer, given the unread ones; at least one batch."""
         limit = min(max(self._request.max_bytes, 0), FETCH_BYTES_MAX)
         if self._context.meter is not None:
             limit = min(limit, self._context.meter.fetch_bytes_max())
         return min(limit, max(1, self._context.services.unsent_answers.left_bytes))
-
-
-class _Reader:
-    """One round of reads."""
-
-    def __init__(self, fetching: ShareFetching) -> None:
-        self._context = fetching._context
-        self._groups = fetching._groups
-        self._group = fetching._session.group
-        self._reads_committed = fetching._reads_committed
-        self._not_loaded = fetching._not_loaded
-        self._readable = Readable(self._context)
-        self._bytes_left = fetching.bytes_max
-        self._bytes_min = fetching._request.min_bytes
-        self._records_left = fetching._request.max_records
-        self._missed: tuple[SharePartitionId, LiveSharePartition, int] | None = None
-        self.found_bytes = 0
-        self.reads: list[_Read] = []
-        self.errors: dict[SharePartitionId, Refusal] = {}
-        self.lives: list[LiveSharePartition] = []
-        """The share-partitions that may have records later."""
-        self.loading: list[tuple[SharePartitionId, LiveSharePartition]] = []
-
-    def read(self, partition: SharePartitionId) -> None:
-        """Read one partition; raises `BlockingIOError` if it is not in the page cache."""
-        if self._records_left <= 0 and self.found_bytes >= self._bytes_min:
-            return  # The former partitions have as many records as the member wants.
-        hosted = self._readable.find(partition)
-        if isinstance(hosted, Refusal):
-            self.errors[partition] = hosted
-            return
-        if partition in self._not_loaded:
-            self.errors[partition] = self._not_loaded[partition]
-            return
-        live = self._groups.open(self._group, partition, hosted)
-        if live.is_loading:
-            self.loading.append((partition, live))
-            return
-        offset = live.next_offset()
-        if live.problem is not None:
-            self.errors[partition] = live.problem
-            return
-        self.lives.append(live)
-        if offset is None or self._bytes_left <= 0:
-            return
-        self._missed = (partition, live, offset)
-        try:
-            found = self._context.services.replicas.read(
-                hosted,
-                offset,
-                min(self._bytes_left, SHARE_READ_BYTES_MAX),
-                current_leader_epoch=-1,
-                last_fetched_epoch=-1,
-                at_least_one=not self.reads,
-                reads_committed=self._reads_committed,
-            )
-            self._add(partition, live, offset, found)
-        except PenstockError as error:
-            self.errors[partition] = Refusal(code_of(error), message_of(error))
-
-    async def read_cold(self) -> None:
-        """Read the partition that `read` has missed, on a thread."""
-        assert self._missed is not None, "`read` has raised"
-        partition, live, offset = self._missed
-        try:
-            found = await self._context.services.cold_reader.read_cold(
-                live.hosted,
-                offset,
-                min(self._bytes_left, SHARE_READ_BYTES_MAX),
-                current_leader_epoch=-1,
-                last_fetched_epoch=-1,
-                at_least_one=not self.reads,
-                reads_committed=self._reads_committed,
-                client=self._context.client,
-            )
-            self._add(partition, live, offset, found)
-        except PenstockError as error:
-            self.errors[partition] = Refusal(code_of(error), message_of(error))
-
-    def _add(
-        self,
-        partition: SharePartitionId,
-        live: LiveSharePartition,
-        offset: int,
-        found: PartitionRead,
-    ) -> None:
-        size_bytes = len(found.records)
-        if size_bytes:
-            self.reads.append(_Read(partition, live, offset, found))
-            self.found_bytes += size_bytes
-            self._bytes_left -= size_bytes
-            self._records_left -= count_offsets(found.records, self._records_left)
-            return
-        limit = found.last_stable_offset if self._reads_committed else found.high_watermark
-        if not self.reads and offset < limit:
-            # At least one batch was asked for, and there is none: compaction has removed them.
-            live.skip_gap(offset, limit - 1)
-
-    def has_grown(self) -> bool:
-        """Whether records have come since a partition was read, which would not wake the fetch."""
-        return any(has_unread(live, reads_committed=self._reads_committed) for live in self.lives)

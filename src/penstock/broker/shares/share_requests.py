@@ -14,8 +14,8 @@ from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import code_of, message_of
 from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.partition_states import hosted_partition
-from penstock.broker.share_state.share_ports import LiveSharePartition, ShareGroups
-from penstock.broker.share_state.share_session_table import SharePartitionId, ShareSession
+from penstock.broker.share_sessions.share_ports import LiveSharePartition, ShareGroups
+from penstock.broker.share_sessions.share_session_table import SharePartitionId, ShareSession
 from penstock.cluster.elections import NO_LEADER
 from penstock.coordinator.shares.delivery.acknowledgement import (
     REJECT,

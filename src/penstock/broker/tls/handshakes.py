@@ -24,6 +24,7 @@ from penstock.broker.tls.tls_limits import (
     RECORD_HEADER_BYTES,
     HandshakeLimits,
 )
+from penstock.core.client_host import host_of
 
 One = TypeVar("One")
 
@@ -71,9 +72,10 @@ class HandshakeBudget(Generic[One]):
     def begin(self, one: One, address: str, now: float) -> None:
         """Add a handshake to the line; call `update` afterwards."""
         assert one not in self._begun
-        self._begun[one] = address, now
-        self._addresses.setdefault(address, _Address()).waiting[one] = None
-        self._turns.setdefault(address)
+        host = host_of(address)
+        self._begun[one] = host, now
+        self._addresses.setdefault(host, _Address()).waiting[one] = None
+        self._turns.setdefault(host)
         self.waiting_count += 1
 
     def end(self, one: One) -> None:

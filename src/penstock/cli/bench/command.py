@@ -8,195 +8,49 @@ standard output; `--json` and `--html` write files. Created topics are deleted, 
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from penstock.bench.comparison import Comparison
-from penstock.bench.measurement import Measurement
+from penstock.bench.measurement import Measurement, StorageFigures
 from penstock.bench.workload import (
     ACKS,
     CONSUME,
     END_TO_END,
     GROUPS,
-    KEY_DISTRIBUTIONS,
+    LOOKUP,
     PRODUCE,
     Workload,
 )
+from penstock.cli.bench.bench_options import (
+    acks_option,
+    in_flight_option,
+    json_option,
+    length_options,
+    rate_option,
+    record_options,
+    result_options,
+    topic_options,
+)
 from penstock.cli.bench.text import print_comparison, print_measurement
 from penstock.cli.bench.view import live_view
-from penstock.cli.completing import complete_topics
 from penstock.cli.options import blamed_on, bootstrap_option, examples, timeout_option
 from penstock.cli.output import note
 from penstock.cli.text.settings_text import parse_settings
 from penstock.client.transport.addresses import parse_addresses
-from penstock.records.compression import CODEC_NAMES
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _DEFAULTS = Workload()
-
-
-def _together(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
-        for one in reversed(decorators):
-            command = one(command)
-        return command
-
-    return decorate
-
-
-_length_options = _together(
-    click.option(
-        "--duration",
-        "duration_seconds",
-        type=float,
-        default=_DEFAULTS.duration_seconds,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long to measure, after the warm-up.",
-    ),
-    click.option(
-        "--count", type=int, metavar="N", help="Measure N records (commits), not a duration."
-    ),
-    click.option(
-        "--warmup",
-        "warmup_seconds",
-        type=float,
-        default=_DEFAULTS.warmup_seconds,
-        show_default=True,
-        metavar="SECONDS",
-        help="Load before the measured part; not counted.",
-    ),
-    click.option(
-        "--clients",
-        type=int,
-        default=_DEFAULTS.clients,
-        show_default=True,
-        help="Client processes.",
-    ),
-)
-
-_topic_options = _together(
-    click.option(
-        "--partitions",
-        type=int,
-        help="Partitions of the created topic; by default 1, for groups one for each member.",
-    ),
-    click.option(
-        "--topic",
-        shell_complete=complete_topics,
-        help="Use this topic, which exists, and leave it there.",
-    ),
-    click.option(
-        "--replication-factor",
-        type=int,
-        default=-1,
-        help="Copies; without it the broker's default.",
-    ),
-    click.option(
-        "--topic-config",
-        "topic_configs",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="A setting of the created topic; may be repeated.",
-    ),
-)
-
-_record_options = _together(
-    click.option(
-        "--size",
-        "size_bytes",
-        type=int,
-        default=_DEFAULTS.size_bytes,
-        show_default=True,
-        metavar="BYTES",
-        help="Size of a record's value.",
-    ),
-    click.option(
-        "--batch",
-        "batch_records",
-        type=int,
-        default=_DEFAULTS.batch_records,
-        show_default=True,
-        metavar="RECORDS",
-        help="Records in a batch; a request carries one batch.",
-    ),
-    click.option(
-        "--compression",
-        type=click.Choice(CODEC_NAMES),
-        default=_DEFAULTS.compression,
-        show_default=True,
-        help="Codec of the batches.",
-    ),
-    click.option(
-        "--keys",
-        type=click.Choice(KEY_DISTRIBUTIONS),
-        default=_DEFAULTS.keys,
-        show_default=True,
-        help="none: partitions take turns; uniform: all keys alike; zipf: few keys have most.",
-    ),
-    click.option(
-        "--key-count",
-        type=int,
-        default=_DEFAULTS.key_count,
-        show_default=True,
-        help="How many different keys.",
-    ),
-)
-
-_acks_option = click.option(
-    "--acks",
-    type=click.Choice(list(ACKS)),
-    default="all",
-    show_default=True,
-    help="What a write waits for.",
-)
-
-_rate_option = click.option(
-    "--rate",
-    type=float,
-    metavar="PER_SECOND",
-    help="Send this number of records (commits) a second, all clients together, however slow the "
-    "answers are; latency then counts from the time each was due. Without it, as fast as possible.",
-)
-
-_in_flight_option = click.option(
-    "--in-flight",
-    type=int,
-    default=_DEFAULTS.in_flight,
-    show_default=True,
-    help="Requests under way on a connection.",
-)
-
-_result_options = _together(
-    click.option(
-        "--against",
-        metavar="HOST:PORT",
-        help="Measure this broker too, in turns, and print ratios.",
-    ),
-    click.option(
-        "--against-config",
-        type=click.Path(dir_okay=False, exists=True),
-        metavar="FILE",
-        help="With --against: the properties file of that broker, as --command-config.",
-    ),
-    click.option(
-        "--rounds", type=int, default=3, show_default=True, help="With --against: turns of each."
-    ),
-    click.option(
-        "--json",
-        "json_path",
-        metavar="FILE",
-        help="Write everything as JSON; - is standard output.",
-    ),
-    click.option("--html", "html_path", metavar="FILE", help="Write a report with charts."),
-    bootstrap_option,
-    timeout_option,
-)
+_STORAGE_DEFAULTS = {
+    "partitions": None,
+    "topic": None,
+    "topic_configs": (),
+    "replication_factor": _DEFAULTS.replication_factor,
+}
 
 
 @click.group(
@@ -221,13 +75,13 @@ def bench() -> None:
         "penstock bench produce --rate 20000 --partitions 6 --keys zipf --compression zstd",
     ),
 )
-@_length_options
-@_record_options
-@_acks_option
-@_rate_option
-@_in_flight_option
-@_topic_options
-@_result_options
+@length_options
+@record_options
+@acks_option
+@rate_option
+@in_flight_option
+@topic_options
+@result_options
 def produce(**options: object) -> None:
     """Write records, and time each request until its answer."""
     _measure(PRODUCE, options)
@@ -240,10 +94,10 @@ def produce(**options: object) -> None:
         "penstock bench consume --topic orders --duration 5",
     ),
 )
-@_length_options
-@_record_options
-@_topic_options
-@_result_options
+@length_options
+@record_options
+@topic_options
+@result_options
 def consume(**options: object) -> None:
     """Read records as fast as a broker gives them, and time each fetch.
 
@@ -254,6 +108,60 @@ def consume(**options: object) -> None:
 
 
 @bench.command(
+    short_help="Find records by offset.",
+    epilog=examples(
+        "penstock bench lookup --partitions 4",
+        "penstock bench lookup --topic orders --duration 5",
+    ),
+)
+@length_options
+@record_options
+@topic_options
+@result_options
+def lookup(**options: object) -> None:
+    """Fetch the batch of one random offset after another, and time each.
+
+    A topic is created and filled first; with --topic an existing one is used.
+    """
+    _measure(LOOKUP, options)
+
+
+@bench.command(
+    short_help="Four figures of the log.",
+    epilog=examples(
+        "penstock bench storage",
+        "penstock bench storage --size 100 --batch 500 --duration 5 --json -",
+    ),
+)
+@length_options
+@record_options
+@json_option
+@bootstrap_option
+@timeout_option
+def storage(**options: object) -> None:
+    """Measure write, read active, read sealed and lookup, one after another.
+
+    The active segment is the one that is written to; sealed segments are complete.
+    """
+    from penstock.bench.storage_parts import run_storage
+    from penstock.cli.bench.text import print_storage
+    from penstock.cli.client_settings import chosen_bootstrap, client_settings
+
+    given: dict[str, Any] = _STORAGE_DEFAULTS | options
+    workload = _workload(PRODUCE, given)
+    _check_writable(given["json_path"])
+    settings = client_settings()
+    bootstrap = chosen_bootstrap(str(given["bootstrap"]), settings)
+    with blamed_on("--bootstrap-server"):
+        parse_addresses(bootstrap)
+    with _terminated_as_interrupted(), live_view(workload) as watch:
+        result = run_storage(workload, bootstrap, security=settings.security, watch=watch)
+    if given["json_path"] != "-":
+        print_storage(result)
+    _write(result, given["json_path"], None)
+
+
+@bench.command(
     name="end-to-end",
     short_help="Time records from producer to consumer.",
     epilog=examples(
@@ -261,13 +169,13 @@ def consume(**options: object) -> None:
         "penstock bench end-to-end --rate 50000 --clients 2 --partitions 2",
     ),
 )
-@_length_options
-@_record_options
-@_acks_option
-@_rate_option
-@_in_flight_option
-@_topic_options
-@_result_options
+@length_options
+@record_options
+@acks_option
+@rate_option
+@in_flight_option
+@topic_options
+@result_options
 def end_to_end(**options: object) -> None:
     """Write and read at the same time, and time each batch until a reader has it."""
     _measure(END_TO_END, options)
@@ -280,7 +188,7 @@ def end_to_end(**options: object) -> None:
         "penstock bench groups --clients 4 --rate 2000",
     ),
 )
-@_length_options
+@length_options
 @click.option(
     "--members",
     type=int,
@@ -288,9 +196,9 @@ def end_to_end(**options: object) -> None:
     show_default=True,
     help="Members of each group; each client is a group.",
 )
-@_rate_option
-@_topic_options
-@_result_options
+@rate_option
+@topic_options
+@result_options
 def groups(**options: object) -> None:
     """Let groups form, commit offsets, and rebalance after a member left.
 
@@ -375,7 +283,11 @@ def _check_writable(path: str | None) -> None:
         )
 
 
-def _write(result: Measurement | Comparison, json_path: str | None, html_path: str | None) -> None:
+def _write(
+    result: Measurement | Comparison | StorageFigures,
+    json_path: str | None,
+    html_path: str | None,
+) -> None:
     if json_path is not None:
         text = json.dumps(result.document(), indent=2, ensure_ascii=False) + "\n"
         if json_path == "-":
@@ -383,7 +295,7 @@ def _write(result: Measurement | Comparison, json_path: str | None, html_path: s
         else:
             Path(json_path).write_text(text, encoding="utf-8")
             note(f"Everything is in {json_path}.")
-    if html_path is not None:
+    if html_path is not None and not isinstance(result, StorageFigures):
         from penstock.bench.html_page import page
 
         made_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -5,8 +5,15 @@ import shutil
 import click
 
 from penstock.bench.comparison import Comparison, summed
-from penstock.bench.figures_text import histogram_bars, rate_text, rows_of, workload_text
-from penstock.bench.measurement import WHAT_BYTES_ARE, Measurement, latency_meaning
+from penstock.bench.figures_text import (
+    histogram_bars,
+    latency_text,
+    rate_text,
+    rows_of,
+    unit_of,
+    workload_text,
+)
+from penstock.bench.measurement import WHAT_BYTES_ARE, Measurement, StorageFigures, latency_meaning
 from penstock.cli.output import can_draw, print_colored, print_table
 
 _WIDTH_MAX = 100
@@ -20,6 +27,24 @@ def print_measurement(measured: Measurement) -> None:
     print_table(["figure", measured.bootstrap], rows_of(measured))
     _print_histogram(measured)
     _print_notes(measured.notes)
+
+
+def print_storage(figures: StorageFigures) -> None:
+    """Print one row for each figure of the log."""
+    first = next(iter(figures.by_name.values()))
+    click.echo(f"storage of {first.bootstrap}: {workload_text(first.workload)}")
+    rows = [
+        [
+            name,
+            f"{rate_text(one.records_per_second)} {unit_of(one.workload)}/s",
+            f"{rate_text(one.megabytes_per_second)} MB/s",
+            latency_text(one.latency.percentile(50.0)),
+            latency_text(one.latency.percentile(99.0)),
+        ]
+        for name, one in figures.by_name.items()
+    ]
+    print_table(["figure", "throughput", "data", "p50 of a request", "p99"], rows)
+    _print_notes([*dict.fromkeys(note for one in figures.by_name.values() for note in one.notes)])
 
 
 def print_comparison(compared: Comparison) -> None:

@@ -15,6 +15,7 @@ import click
 from penstock.cli.brokers import open_cluster
 from penstock.cli.completing import complete_groups
 from penstock.cli.confirmation import confirm, yes_option
+from penstock.cli.group.group_dead_letters import dead_letters
 from penstock.cli.group.offset_deletion import delete_offsets
 from penstock.cli.group.reset import reset_offsets
 from penstock.cli.group.text import (
@@ -68,6 +69,7 @@ def group() -> None:
 
 group.add_command(reset_offsets)
 group.add_command(delete_offsets)
+group.add_command(dead_letters)
 
 
 @group.command(

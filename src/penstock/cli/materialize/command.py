@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -31,6 +31,9 @@ from penstock.client.transport.addresses import parse_addresses
 from penstock.client.transport.options import ClientOptions, checked_client_id
 from penstock.client.transport.versions import CLIENT_NAME
 from penstock.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.materialize.snapshot_loading import OpenedSnapshot
 
 PORT_DEFAULT: Final = 8082
 NAME_DEFAULT: Final = "materialized"
@@ -150,6 +153,13 @@ def _default_bootstrap(environment: Mapping[str, str]) -> str:
 @click.option(
     "--refresh", is_flag=True, help="Load the topics again, beside the rows that are served."
 )
+@click.option(
+    "--refresh-from",
+    "places",
+    multiple=True,
+    metavar="DIR",
+    help="Replace the rows of a topic by a snapshot of `penstock refresh build`; may be repeated.",
+)
 @click.option("--once", is_flag=True, help="Load up to the present ends and exit; no HTTP.")
 def materialize(
     topics: tuple[str, ...],
@@ -167,6 +177,7 @@ def materialize(
     query_rows_max: int,
     on_recreate: str,
     refresh: bool,
+    places: tuple[str, ...],
     once: bool,
 ) -> None:
     """Keep each TOPIC as a table of a SQLite file, and serve it over HTTP.
@@ -202,6 +213,7 @@ def materialize(
         columns,
         on_recreate=on_recreate,
         wants_refresh=refresh,
+        snapshots=_snapshots(places, chosen),
         allowed_names=allowed_names(",".join(allowed_hosts), host),
         token=token,
         bounds=QueryBounds(query_seconds_max, query_rows_max),
@@ -232,6 +244,22 @@ def _chosen_topics(topics: tuple[str, ...], environment: Mapping[str, str]) -> l
             "no topic was given.", hint="Name a topic, or set CONSUMER_TOPIC: a name, or several."
         )
     return list(dict.fromkeys(given))
+
+
+def _snapshots(places: tuple[str, ...], topics: list[str]) -> "dict[str, OpenedSnapshot]":
+    from penstock.materialize.snapshot_loading import open_snapshot
+
+    found = {}
+    for place in places:
+        opened = open_snapshot(place)
+        name = opened.manifest.topic
+        if name not in topics or name in found:
+            raise WrongUsageError(
+                f"--refresh-from {place}: it is a snapshot of {name!r}.",
+                hint="Name each snapshot once, and its topic as TOPIC.",
+            )
+        found[name] = opened
+    return found
 
 
 def _client_options(bootstrap: str, environment: Mapping[str, str]) -> ClientOptions:

@@ -8,19 +8,15 @@ from urllib.parse import quote
 
 import click
 
-from penstock.cli.admin_port import AdminPort, open_admin_port
+from penstock.cli.admin_port import (
+    AdminResource,
+    Document,
+    port_options,
+)
 from penstock.cli.confirmation import confirm, yes_option
 from penstock.cli.options import examples, json_option
 from penstock.cli.output import print_json, print_table
-from penstock.cli.pipe.pipe_calls import (
-    Document,
-    asked,
-    duration,
-    field,
-    not_pipes,
-    port_options,
-    text,
-)
+from penstock.cli.pipe.pipe_calls import duration, open_pipes, text
 
 _COLUMNS: Final = ("pipe", "parent", "health", "partitions", "lag", "in step", "reason")
 _PARTITION_COLUMNS: Final = ("topic", "partition", "phase", "end", "lag", "reason")
@@ -42,8 +38,9 @@ _topics = click.option(
 def pipe() -> None:
     """Show the pipes of a broker, pause, resume, promote and restore them.
 
-    A pipe copies topics of a parent's cluster to this broker, with their offsets. Declare pipes in
-    [[pipes]] of the settings file. The commands ask the admin port of the broker.
+    A pipe copies topics of a parent's cluster to this broker, with their offsets, or sends records
+    of this broker to the parent. Declare pipes in [[pipes]] of the settings file. The commands ask
+    the admin port of the broker.
     """
 
 
@@ -55,16 +52,19 @@ def list_(url: str, timeout_seconds: float, as_json: bool) -> None:
 
     Needs the permission Describe on the cluster.
     """
-    port = open_admin_port(url, timeout_seconds)
-    found = field(port, asked(port, "GET", ""), "pipes", list)
+    pipes = open_pipes(url, timeout_seconds)
+    found = pipes.field(pipes.ask("GET"), "pipes", list)
     if as_json:
         print_json(found)
         return
     try:
         rows = [_row(one) for one in found]
     except (LookupError, TypeError, AttributeError) as error:
-        raise not_pipes(port) from error
-    print_table(list(_COLUMNS), rows)
+        raise pipes.malformed() from error
+    if rows:
+        print_table(list(_COLUMNS), rows)
+    else:
+        click.echo("no pipes; add one with [[pipes]] in the settings file of the broker")
 
 
 def _row(one: Document) -> list[object]:
@@ -90,29 +90,36 @@ def status(name: str, url: str, timeout_seconds: float, as_json: bool) -> None:
 
     Needs the permission Describe on the cluster.
     """
-    port = open_admin_port(url, timeout_seconds)
-    document = asked(port, "GET", f"/{quote(name, safe='')}")
+    pipes = open_pipes(url, timeout_seconds)
+    document = pipes.ask("GET", f"/{quote(name, safe='')}")
     if as_json:
         print_json(document)
         return
-    shown = field(port, document, "pipe", dict)
-    partitions = field(port, document, "partitions", list)
+    shown = pipes.field(document, "pipe", dict)
+    partitions = pipes.field(document, "partitions", list)
     try:
         for line in _lines(shown):
             click.echo(line)
         rows = [_partition(one) for one in partitions]
     except (LookupError, TypeError, AttributeError) as error:
-        raise not_pipes(port) from error
-    print_table(list(_PARTITION_COLUMNS), rows)
+        raise pipes.malformed() from error
+    if rows:
+        print_table(list(_PARTITION_COLUMNS), rows)
+    else:
+        click.echo("no partitions: the parent has none of its topics, or has not answered yet")
 
 
 def _lines(one: Document) -> list[str]:
     left, silent = duration(one["seconds_to_catch_up"]), duration(one["silent_seconds"])
     rate = f"{one['records_per_second']} records/s"
+    is_up = one["direction"] == "up"
+    link = f"as {text(one, 'site')} to" if is_up else "from"
+    waiting = f", {one['waiting_bytes']} bytes" if is_up else ""
+    lag, done = f"{one['lag_records']} records{waiting}", "sent:  " if is_up else "copied:"
     lines = [
-        f"pipe {text(one, 'name')} from {text(one, 'parent')}: {text(one, 'health')}",
-        f"  copied: {one['records']} records, {one['size_bytes']} bytes; {rate}",
-        f"  lag:    {one['lag_records']} records; {left} to catch up; last answer {silent} ago",
+        f"pipe {text(one, 'name')} {link} {text(one, 'parent')}: {text(one, 'health')}",
+        f"  {done} {one['records']} records, {one['size_bytes']} bytes; {rate}",
+        f"  lag:    {lag}; {left} to catch up; last answer {silent} ago",
     ]
     if one["reason"]:
         lines.append(f"  reason: {text(one, 'reason')}")
@@ -148,7 +155,7 @@ def pause(name: str, url: str, timeout_seconds: float) -> None:
 
     Needs the permission Alter on the cluster.
     """
-    asked(open_admin_port(url, timeout_seconds), "POST", f"/{quote(name, safe='')}/pause")
+    open_pipes(url, timeout_seconds).ask("POST", f"/{quote(name, safe='')}/pause")
     click.echo(f"pipe {name} paused")
 
 
@@ -160,7 +167,7 @@ def resume(name: str, url: str, timeout_seconds: float) -> None:
 
     Needs the permission Alter on the cluster.
     """
-    asked(open_admin_port(url, timeout_seconds), "POST", f"/{quote(name, safe='')}/resume")
+    open_pipes(url, timeout_seconds).ask("POST", f"/{quote(name, safe='')}/resume")
     click.echo(f"pipe {name} resumed")
 
 
@@ -181,7 +188,7 @@ def promote(
     cluster.
     """
     question = f"Clients will write {_chosen(topics)} of the pipe {name}. Promote?"
-    _change(open_admin_port(url, timeout_seconds), name, "promote", topics, question, yes=yes)
+    _change(open_pipes(url, timeout_seconds), name, "promote", topics, question, yes=yes)
 
 
 @pipe.command(
@@ -201,7 +208,47 @@ def restore(
     permission Alter on the cluster.
     """
     question = f"Records of {_chosen(topics)} that the parent does not have are removed. Restore?"
-    _change(open_admin_port(url, timeout_seconds), name, "restore", topics, question, yes=yes)
+    _change(open_pipes(url, timeout_seconds), name, "restore", topics, question, yes=yes)
+
+
+@pipe.command(
+    short_help="Choose where an up pipe sends from.",
+    epilog=examples("penstock pipe reset sales-up --to latest --topic sales"),
+)
+@_name
+@click.option(
+    "--to",
+    "start",
+    required=True,
+    type=click.Choice(["earliest", "latest"]),
+    help="earliest: send all records here again. latest: send only new records.",
+)
+@_topics
+@yes_option
+@port_options
+def reset(
+    name: str,
+    start: str,
+    topics: tuple[str, ...],
+    yes: bool,
+    url: str,
+    timeout_seconds: float,
+) -> None:
+    """Choose where a pipe with direction "up" sends from.
+
+    With earliest, the parent gets records again that it has. With latest, records that were not
+    sent are never sent. Needs the permission Alter on the cluster.
+    """
+    effect = "are sent AGAIN" if start == "earliest" else "that were not sent are SKIPPED"
+    confirm(f"Records of {_chosen(topics)} {effect}. Reset the pipe {name}?", yes=yes)
+    pipes = open_pipes(url, timeout_seconds)
+    wanted: Document = {"topics": list(topics), "start": start}
+    path = f"/{quote(name, safe='')}/reset"
+    changed = pipes.field(pipes.ask("POST", path, wanted), "topics", list)
+    for topic in changed:
+        click.echo(f"{topic} reset to {start}")
+    if not changed:
+        click.echo(f"the pipe {name} sends no such topics")
 
 
 def _chosen(topics: tuple[str, ...]) -> str:
@@ -209,7 +256,7 @@ def _chosen(topics: tuple[str, ...]) -> str:
 
 
 def _change(
-    port: AdminPort,
+    pipes: AdminResource,
     name: str,
     action: str,
     topics: tuple[str, ...],
@@ -219,7 +266,7 @@ def _change(
 ) -> None:
     confirm(question, yes=yes)
     path = f"/{quote(name, safe='')}/{action}"
-    changed = field(port, asked(port, "POST", path, {"topics": list(topics)}), "topics", list)
+    changed = pipes.field(pipes.ask("POST", path, {"topics": list(topics)}), "topics", list)
     for topic in changed:
         click.echo(f"{topic} {action}d")
     if not changed:

@@ -11,10 +11,15 @@ from urllib.parse import quote
 
 import click
 
-from penstock.cli.admin_port import AdminPort, AdminRefusedError, open_admin_port
+from penstock.cli.admin_port import (
+    AdminRefusedError,
+    AdminResource,
+    Document,
+    port_options,
+)
 from penstock.cli.options import examples
 from penstock.cli.output import note
-from penstock.cli.pipe.pipe_calls import Document, asked, duration, field, port_options, text
+from penstock.cli.pipe.pipe_calls import duration, open_pipes, text
 from penstock.core.errors import AdminUnreachableError
 
 LOOK_SECONDS: Final = 1.0
@@ -101,23 +106,23 @@ def mirror(
         "on_gap": on_gap,
         "bytes_per_second_max": bytes_per_second_max,
     }
-    port = open_admin_port(url, timeout_seconds)
-    asked(port, "POST", "", wanted)
+    pipes = open_pipes(url, timeout_seconds)
+    pipes.ask("POST", "", wanted)
     click.echo(f"mirroring {', '.join(topics)} from {parent} with the pipe {name}")
-    run = _Run(port, name, wanted)
+    run = _Run(pipes, name, wanted)
     try:
         while not (run.look() and until_in_step):
             sleep(LOOK_SECONDS)
     except KeyboardInterrupt:
-        asked(port, "DELETE", f"/{quote(name, safe='')}")
+        pipes.ask("DELETE", f"/{quote(name, safe='')}")
         click.echo("stopped. The copies stay read-only; run the same command to go on.")
 
 
 class _Run:
     """The progress of one mirror."""
 
-    def __init__(self, port: AdminPort, name: str, wanted: Document) -> None:
-        self._port = port
+    def __init__(self, pipes: AdminResource, name: str, wanted: Document) -> None:
+        self._pipes = pipes
         self._name = name
         self._wanted = wanted
         self._shown = ""
@@ -143,12 +148,12 @@ class _Run:
     def _found(self) -> Document:
         path = f"/{quote(self._name, safe='')}"
         try:
-            answer = asked(self._port, "GET", path)
+            answer = self._pipes.ask("GET", path)
         except AdminRefusedError:
             # The broker was restarted, and has forgotten the pipe.
-            asked(self._port, "POST", "", self._wanted)
-            answer = asked(self._port, "GET", path)
-        found: Document = field(self._port, answer, "pipe", dict)
+            self._pipes.ask("POST", "", self._wanted)
+            answer = self._pipes.ask("GET", path)
+        found: Document = self._pipes.field(answer, "pipe", dict)
         return found
 
     def _show(self, line: str) -> None:

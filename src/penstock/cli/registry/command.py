@@ -11,6 +11,7 @@ import sys
 
 import click
 
+from penstock.cli.numbers import WholeNumber
 from penstock.cli.options import WrongUsageError, examples, json_option
 from penstock.cli.output import print_json, print_table
 from penstock.cli.registry.registry_access import Access, access_options
@@ -68,7 +69,7 @@ def registry() -> None:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65_535),
+    type=WholeNumber(0, 65_535),
     default=8070,
     show_default=True,
     help="Port to listen on; 0 takes a free one.",

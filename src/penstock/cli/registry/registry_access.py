@@ -18,7 +18,12 @@ from penstock.cli.options import TIMEOUT_SECONDS, Command, WrongUsageError
 from penstock.core.errors import ConfigError, MalformedResponseError
 from penstock.core.settings.contradictions import is_loopback
 from penstock.edge.registry.registry_errors import RegistryRefusedError
-from penstock.edge.registry.registry_http import HttpAnswer, RegistryHttp, url_problem
+from penstock.edge.registry.registry_http import (
+    ANSWER_BYTES_MAX,
+    HttpAnswer,
+    RegistryHttp,
+    url_problem,
+)
 from penstock.edge.registry.topology_file import read_token
 from penstock.edge.registry.topology_follower import plain
 
@@ -54,7 +59,7 @@ class Access:
             self.url,
             self._context(),
             seconds_max=self.timeout_seconds,
-            answer_bytes_max=TREE_BYTES_MAX,
+            answer_bytes_max=TREE_BYTES_MAX if path == "/tree" else ANSWER_BYTES_MAX,
         )
         answer = asyncio.run(http.call(method, f"{_PREFIX}{path}", headers, data))
         if answer.status not in _SUCCESS:

@@ -28,6 +28,8 @@ REJECTS_SHOWN_MAX: Final = 10
 LOSSES_SHOWN_MAX: Final = 10
 _RECORD: Final = {"topic", "partition", "offset", "timestamp", "key", "headers"}
 """The fields of the column `_kafka`, which is shown as `orders-0@17 TIME`."""
+SKIPPED: Final = "skipped"
+"""The reason of a loss that the user declared, as in the table's notes."""
 _BEFORE_FUNCTION: Final = " before the function; Spark is not started for a check"
 
 
@@ -152,6 +154,7 @@ def _pipeline_document(one: PipelineStatus) -> Document:
         "pipeline": one.name,
         "epoch": one.epoch,
         "commits": one.sequence,
+        "small_batches": one.small_batches,
         "last_commit_ms": one.last_commit_ms,
         "last_rows": one.rows,
         "last_rejects": one.rejects,
@@ -168,6 +171,7 @@ def _pipeline_document(one: PipelineStatus) -> Document:
                 "from_offset": lost.start_offset,
                 "to_offset": lost.end_offset,
                 "at_ms": lost.at_ms,
+                "reason": lost.reason or "deleted",
             }
             for lost in one.losses
         ],
@@ -231,6 +235,8 @@ def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) 
         "" if one.last_commit_ms is None else f" ({duration_text(now_ms - one.last_commit_ms)} ago)"
     )
     commits = count_text(one.sequence, "commit")
+    if one.small_batches:
+        commits += f" ({one.small_batches:,} small ones by the driver)"
     click.echo(f"pipeline {one.name}: epoch {one.epoch}, {commits}, last {last}{ago}")
     broken = "".join(f", {name} broken by {count:,}" for name, count in one.expectations.items())
     rows, rejects = count_text(one.rows, "row"), count_text(one.rejects, "reject")
@@ -271,12 +277,16 @@ def _print_losses(one: PipelineStatus) -> None:
     """Print offsets that are missing in the table, the newest losses first."""
     if not one.lost_count:
         return
-    click.echo(
-        f"lost: {count_text(one.lost_count, 'offset')}, gone from the topic before they were read"
-    )
+    reasons = {lost.reason for lost in one.losses}
+    words = "gone from the topic before they were read"
+    if SKIPPED in reasons:
+        words = "skipped by the user" if reasons == {SKIPPED} else f"{words}, or skipped"
+    click.echo(f"lost: {count_text(one.lost_count, 'offset')}, {words}")
     for lost in one.losses[: -LOSSES_SHOWN_MAX - 1 : -1]:
         when = timestamp_text(lost.at_ms)
-        click.echo(f"  {lost.at}: offsets {lost.start_offset} to {lost.end_offset - 1}, at {when}")
+        end = f", {SKIPPED}" if lost.reason == SKIPPED else ""
+        offsets = f"offsets {lost.start_offset} to {lost.end_offset - 1}"
+        click.echo(f"  {lost.at}: {offsets}, at {when}{end}")
 
 
 def _topic_cells(one: PipelineStatus, topic: str) -> Sequence[object]:

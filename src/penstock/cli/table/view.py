@@ -38,6 +38,11 @@ class LineView:
         with self._lock:
             note(self._view.started(mode, reasons))
 
+    def restarts(self, line: str) -> None:
+        """Show a failure after which the pipeline is started again."""
+        with self._lock:
+            note(self._view.restarts(line))
+
     def stopping(self) -> None:
         """Show that the pipeline stops. A signal handler calls it: no lock, no buffers."""
         self._view.is_stopping = True
@@ -83,6 +88,11 @@ class ScreenView:
         """Show that the query runs."""
         with self._lock:
             self._view.started(mode, reasons)
+
+    def restarts(self, line: str) -> None:
+        """Show a failure after which the pipeline is started again."""
+        with self._lock:
+            self._view.restarts(line)
 
     def stopping(self) -> None:
         """Show that the pipeline stops. A signal handler calls it, so it uses no lock."""

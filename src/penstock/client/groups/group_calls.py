@@ -88,10 +88,16 @@ def describe_classic_group(group_id: str) -> Call[describe_groups.DescribedGroup
     return Call(request, describe_groups.DescribeGroupsResponse, read)
 
 
-def fetch_offsets(group_id: str) -> Call[dict[TopicPartition, Committed]]:
-    """Fetch all committed offsets of the group; empty when the group is missing."""
+def fetch_offsets(
+    group_id: str, *, is_stable: bool = False
+) -> Call[dict[TopicPartition, Committed]]:
+    """Fetch all committed offsets of the group; empty when the group is missing.
+
+    `is_stable`: offsets of an undecided transaction are an error that may be retried.
+    """
     request = offset_fetch.OffsetFetchRequest(
-        groups=(offset_fetch.OffsetFetchRequestGroup(group_id=group_id, topics=None),)
+        groups=(offset_fetch.OffsetFetchRequestGroup(group_id=group_id, topics=None),),
+        require_stable=is_stable,
     )
 
     def read(answer: offset_fetch.OffsetFetchResponse) -> dict[TopicPartition, Committed]:

@@ -12,17 +12,17 @@ the caller does, after `retry_after_ms`.
 """
 
 import asyncio
-import ssl
 from functools import partial
 from types import TracebackType
 from typing import Final, Self, cast
 
-from penstock.client.push.push_subscription import PushSubscription
+from penstock.client.push.push_subscription import REJECT, PushSubscription, describe
 from penstock.client.push.push_values import (
     PublishedRecord,
     PushClosedError,
     PushRequestError,
     record_of,
+    refresh_event,
 )
 from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.core.limits import STORED_BATCH_BYTES_MAX
@@ -44,6 +44,7 @@ from penstock.protocol.push.payloads import (
     Format,
     Mode,
     Refusal,
+    Reset,
     Start,
     SubscribeRequest,
     Vector,
@@ -97,8 +98,13 @@ class PushClient(asyncio.Protocol):
         credit: int = CREDIT_DEFAULT,
         format: Format = "record",  # noqa: A002 (the name on the wire)
         auto_ack: bool = False,
+        reset: Reset | None = None,
+        accepts_refresh: bool = False,
     ) -> PushSubscription:
-        """Begin to receive the records of a topic."""
+        """Receive a topic; with `accepts_refresh` also whole data sets again (`events`).
+
+        `reset` is the start of a group without a committed offset: latest, or earliest.
+        """
         request = SubscribeRequest(
             topic=topic,
             group=group,
@@ -107,10 +113,22 @@ class PushClient(asyncio.Protocol):
             credit=credit,
             format=format,
             auto_ack=auto_ack,
+            reset=reset,
             credentials=self._take_credentials(),
         )
         number, _ = await self._open(request)
-        return self._subscriptions[number]
+        subscription = self._subscriptions[number]
+        subscription.accepts_refresh = accepts_refresh
+        return subscription
+
+    async def refresh(self, topic: str, *, group: str | None = None) -> str:
+        """Ask for a refresh of a subscription of this session; return the id of the refresh."""
+        wanted = write_object({"topic": topic} | ({"group": group} if group else {}))
+        return str(load_object(await self._ask(FrameType.RESET, wanted), "ACK").get("id", ""))
+
+    async def open_topic(self, topic: str) -> None:
+        """Prepare to publish to a topic; raise `PushRequestError` if that is refused."""
+        await self._publish_number(topic)
 
     async def unsubscribe(self, topic: str) -> None:
         """End the subscriptions of a topic; acknowledged positions are committed."""
@@ -265,8 +283,8 @@ class PushClient(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(output))
 
-    def _send_ack(self, message_id: int) -> None:
-        self._send(encode_frame(FrameType.ACK, message_id))
+    def _send_ack(self, message_id: int, payload: bytes) -> None:
+        self._send(encode_frame(FrameType.ACK, message_id, payload))
 
     # --- Called by the event loop ---
 
@@ -321,8 +339,20 @@ class PushClient(asyncio.Protocol):
                         wait_ms if isinstance(wait_ms, int) else None,
                     )
                 )
+            case FrameType.RESET | FrameType.READY:
+                self._refreshed(frame)
             case _:
-                pass  # HEARTBEAT, and frames of a refresh that was not asked for
+                pass  # HEARTBEAT
+
+    def _refreshed(self, frame: Frame) -> None:
+        """Pass a refresh on in the order of records, or reject it."""
+        found = load_object(frame.payload, frame.type.name)
+        subscription = self._subscriptions.get(_number(found, "subscription"))
+        if subscription is None or not subscription.accepts_refresh:
+            self._send_ack(frame.message_id, REJECT)
+            return
+        is_reset, offsets = frame.type is FrameType.RESET, _vector(found.get("V"))
+        subscription.put(refresh_event(found, offsets, frame.message_id, is_reset=is_reset))
 
     def _answered(self, frame: Frame) -> None:
         request = self._opening.pop(frame.message_id, None)
@@ -330,7 +360,7 @@ class PushClient(asyncio.Protocol):
         if "error" not in found and request is not None and not request.publish:
             # Now: records may be in the next frame.
             number = _number(found, "subscription")
-            self._subscriptions[number] = PushSubscription(
+            subscription = PushSubscription(
                 request.topic,
                 number,
                 _vector(found.get("partitions")),
@@ -338,6 +368,8 @@ class PushClient(asyncio.Protocol):
                 self._send_ack,
                 partial(self.unsubscribe, request.topic),
             )
+            describe(subscription, found)
+            self._subscriptions[number] = subscription
         waiting = self._waiting.get(frame.message_id)
         if waiting is None or waiting.done():
             return
@@ -382,34 +414,6 @@ class PushClient(asyncio.Protocol):
             self._closed.set_result(reason)
         if self._transport is not None:
             self._transport.close()
-
-
-async def open_push(
-    host: str = "127.0.0.1",
-    port: int = 9095,
-    *,
-    socket_path: str | None = None,
-    tls: ssl.SSLContext | None = None,
-    credentials: Credentials | None = None,
-) -> PushClient:
-    """Connect to a broker, over TCP or a unix socket; raise `BrokerUnreachableError`."""
-    loop = asyncio.get_running_loop()
-    try:
-        if socket_path is not None:
-            _, client = await loop.create_unix_connection(
-                lambda: PushClient(credentials), socket_path
-            )
-        else:
-            _, client = await loop.create_connection(
-                lambda: PushClient(credentials), host, port, ssl=tls
-            )
-    except OSError as error:
-        address = socket_path or f"{host}:{port}"
-        raise BrokerUnreachableError(
-            f"cannot connect to {address} for push: {error}",
-            hint="Set edge.push_port or edge.socket_path of the broker.",
-        ) from error
-    return client
 
 
 def _number(found: dict[str, object], name: str) -> int:

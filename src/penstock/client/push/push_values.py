@@ -1,5 +1,6 @@
 """Values and errors of the push client."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.core.errors import PenstockError
@@ -24,6 +25,31 @@ class PushRecord(NamedTuple):
     """Acknowledge it with `PushSubscription.acknowledge`."""
     is_batch: bool = False
     """Whether the value is a stored batch."""
+
+
+class PushReset(NamedTuple):
+    """The broker begins a refresh: a new data set follows, and then `PushReady`.
+
+    Acknowledge it to accept the refresh; the old data set stays valid until `PushReady`.
+    """
+
+    refresh_id: str
+    offsets: dict[int, int]
+    """V: where the data set ends, by partition."""
+    records: int
+    """Offsets of the data set; it has at most this number of records."""
+    message_id: int
+
+
+class PushReady(NamedTuple):
+    """The new data set is complete: replace the old one, then acknowledge this."""
+
+    refresh_id: str
+    offsets: dict[int, int]
+    message_id: int
+
+
+PushEvent = PushRecord | PushReset | PushReady
 
 
 class PublishedRecord(NamedTuple):
@@ -68,3 +94,13 @@ def record_of(topic: str, message_id: int, data: PushData) -> PushRecord:
         message_id,
         data.kind == BATCH,
     )
+
+
+def refresh_event(
+    found: Mapping[str, object], offsets: dict[int, int], message_id: int, *, is_reset: bool
+) -> PushReset | PushReady:
+    """Return the event of a RESET or READY frame."""
+    refresh_id, records = str(found.get("id", "")), found.get("records")
+    if not is_reset:
+        return PushReady(refresh_id, offsets, message_id)
+    return PushReset(refresh_id, offsets, records if isinstance(records, int) else 0, message_id)

@@ -72,7 +72,7 @@ class ProducerTransactions:
     def begin(self, transactional_id: str, timeout_ms: int) -> OpenTransaction:
         """Initialize the transactional id; fence its previous producer, abort its transaction."""
         identity = self._coordinators.ask(
-            transactional_id, _init(transactional_id, timeout_ms), repeatable=True
+            transactional_id, start_call(transactional_id, timeout_ms), repeatable=True
         )
         return OpenTransaction(transactional_id, *identity, self.version())
 
@@ -106,7 +106,7 @@ class ProducerTransactions:
                 f"the state of the transactional id {name} arrived too late to act on it"
             )
         try:
-            identity = self._cluster.at(coordinator.address, _init(name, timeout_ms))
+            identity = self._cluster.at(coordinator.address, start_call(name, timeout_ms))
         except ClientError:
             self._coordinators.forget(name)
             raise
@@ -119,14 +119,14 @@ class ProducerTransactions:
         if transaction.version == VERSION_0:
             self._coordinators.ask(
                 transaction.transactional_id,
-                _add(transaction, list(partitions)),
+                add_call(transaction, list(partitions)),
                 repeatable=True,
             )
 
     def end(self, transaction: OpenTransaction, *, commits: bool) -> OpenTransaction:
         """End the transaction; return the identity of the producer's next transaction."""
         return self._coordinators.ask(
-            transaction.transactional_id, _end(transaction, commits=commits), repeatable=True
+            transaction.transactional_id, end_call(transaction, commits=commits), repeatable=True
         )
 
     def commit_all(self, transactions: Sequence[OpenTransaction]) -> dict[str, CommitOutcome]:
@@ -193,7 +193,7 @@ class ProducerTransactions:
         wanted = list(transactions)
         self._end_all([one for one in wanted if one.version == VERSION_2], commits=False)
         names = [one.transactional_id for one in wanted if one.version == VERSION_0]
-        calls = {name: _init(name, timeout_ms) for name in names}
+        calls = {name: start_call(name, timeout_ms) for name in names}
         for answer in self._coordinators.ask_each(calls, repeatable=True).values():
             if isinstance(answer, BrokerAnswerError):
                 raise answer
@@ -201,7 +201,7 @@ class ProducerTransactions:
     def _end_all(
         self, transactions: Sequence[OpenTransaction], *, commits: bool
     ) -> dict[str, BrokerAnswerError | None]:
-        calls = {one.transactional_id: _end(one, commits=commits) for one in transactions}
+        calls = {one.transactional_id: end_call(one, commits=commits) for one in transactions}
         answers: dict[str, BrokerAnswerError | None] = {}
         for name, answer in self._coordinators.ask_each(calls, repeatable=True).items():
             if isinstance(answer, BrokerAnswerError):
@@ -228,7 +228,8 @@ class ProducerTransactions:
             )
 
 
-def _init(transactional_id: str, timeout_ms: int) -> Call[tuple[int, int]]:
+def start_call(transactional_id: str, timeout_ms: int) -> Call[tuple[int, int]]:
+    """Initialize a transactional id; return the producer id and its epoch."""
     request = init_producer_id.InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
     )
@@ -242,7 +243,8 @@ def _init(transactional_id: str, timeout_ms: int) -> Call[tuple[int, int]]:
     )
 
 
-def _add(transaction: OpenTransaction, partitions: Sequence[TopicPartition]) -> Call[None]:
+def add_call(transaction: OpenTransaction, partitions: Sequence[TopicPartition]) -> Call[None]:
+    """Add partitions to a transaction of version 0."""
     request = add_partitions_to_txn.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transaction.transactional_id,
         v3_and_below_producer_id=transaction.producer_id,
@@ -266,7 +268,8 @@ def _add(transaction: OpenTransaction, partitions: Sequence[TopicPartition]) -> 
     return Call(request, add_partitions_to_txn.AddPartitionsToTxnResponse, read, ADD_VERSION_MAX)
 
 
-def _end(transaction: OpenTransaction, *, commits: bool) -> Call[OpenTransaction]:
+def end_call(transaction: OpenTransaction, *, commits: bool) -> Call[OpenTransaction]:
+    """End a transaction; return the identity of the next one."""
     request = end_txn.EndTxnRequest(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,

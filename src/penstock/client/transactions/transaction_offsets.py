@@ -35,12 +35,13 @@ class TransactionOffsets:
         """Add the offsets of a group without members to the transaction."""
         if transaction.version == VERSION_0:
             self._producers.ask(
-                transaction.transactional_id, _add_group(transaction, group_id), repeatable=True
+                transaction.transactional_id, add_group_call(transaction, group_id), repeatable=True
             )
-        self._groups.ask(group_id, _commit(transaction, group_id, offsets), repeatable=True)
+        self._groups.ask(group_id, commit_call(transaction, group_id, offsets), repeatable=True)
 
 
-def _add_group(transaction: OpenTransaction, group_id: str) -> Call[None]:
+def add_group_call(transaction: OpenTransaction, group_id: str) -> Call[None]:
+    """Add a group to a transaction of version 0."""
     request = add_offsets_to_txn.AddOffsetsToTxnRequest(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
@@ -54,9 +55,14 @@ def _add_group(transaction: OpenTransaction, group_id: str) -> Call[None]:
     return Call(request, add_offsets_to_txn.AddOffsetsToTxnResponse, read)
 
 
-def _commit(
-    transaction: OpenTransaction, group_id: str, offsets: Mapping[TopicPartition, int]
+def commit_call(
+    transaction: OpenTransaction,
+    group_id: str,
+    offsets: Mapping[TopicPartition, int],
+    metadata: Mapping[TopicPartition, str] | None = None,
 ) -> Call[None]:
+    """Commit offsets of a group in a transaction, each with a text of the caller."""
+    texts = metadata or {}
     request = txn_offset_commit.TxnOffsetCommitRequest(
         transactional_id=transaction.transactional_id,
         group_id=group_id,
@@ -69,7 +75,7 @@ def _commit(
                     txn_offset_commit.TxnOffsetCommitRequestPartition(
                         partition_index=at.partition,
                         committed_offset=offsets[at],
-                        committed_metadata="",
+                        committed_metadata=texts.get(at, ""),
                     )
                     for at in partitions
                 ),

@@ -15,7 +15,7 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import Final, NamedTuple
 
-from penstock.cluster.configs.topic_config_table import TABLE, TopicConfig
+from penstock.cluster.configs.topic_config_table import BEYOND_KAFKA, TABLE, TopicConfig
 
 
 class ConfigSource(IntEnum):
@@ -84,6 +84,7 @@ TOPIC_SYNONYMS: Final[Mapping[str, TopicConfig]] = {
 """The topic setting of each broker setting that is its default."""
 
 _IN_ORDER: Final = tuple(sorted(TABLE, key=lambda config: config.name))
+_SHOWN_IF_SET: Final = frozenset(config.name for config in BEYOND_KAFKA)
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -141,7 +142,7 @@ def topic_defaults(layers: BrokerLayers) -> dict[str, str]:
 def describe_topic(
     overrides: Mapping[str, str], layers: BrokerLayers = NO_LAYERS
 ) -> tuple[DescribedConfig, ...]:
-    """Return every setting of a topic, ordered by name."""
+    """Return every setting of a topic, ordered by name; settings beyond Kafka's only if set."""
     return tuple(
         describe_one(
             config,
@@ -150,6 +151,7 @@ def describe_topic(
             ConfigSource.TOPIC,
         )
         for config in _IN_ORDER
+        if config.name in overrides or config.name not in _SHOWN_IF_SET
     )
 
 

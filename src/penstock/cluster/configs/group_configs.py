@@ -3,7 +3,8 @@
 The table has the settings of consumer groups and of share groups. Kafka also has settings of
 streams groups. Penstock has no streams groups, so their settings are not shown and are rejected by
 name: a value without an effect would mislead. Checks have Kafka's order, and errors begin with
-Kafka's words; the number of a bound is added.
+Kafka's words; the number of a bound is added. The settings of dead letters are those of Kafka 4.4
+(KIP-1191): a description has them only for a group that has its own values.
 
 The broker's settings have the defaults and the bounds of groups (`GroupRules`). The broker's own
 value is always allowed, also outside its own bounds. A value that was stored under other bounds is
@@ -25,7 +26,8 @@ from penstock.cluster.configs.described_configs import (
 from penstock.cluster.configs.share_offset_reset import OffsetReset, parse_offset_reset
 from penstock.cluster.configs.topic_config_table import SettingType, TopicConfig
 from penstock.cluster.configs.topic_configs import parse_value
-from penstock.core.errors import InvalidTopicConfigError
+from penstock.cluster.topic_rules import check_topic_name
+from penstock.core.errors import InvalidTopicConfigError, InvalidTopicNameError
 from penstock.core.settings.coordinator_settings import GroupsSettings
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
@@ -41,6 +43,11 @@ SHARE_OFFSET_RESET: Final = "share.auto.offset.reset"
 SHARE_ISOLATION: Final = "share.isolation.level"
 SHARE_RENEW: Final = "share.renew.acknowledge.enable"
 READ_COMMITTED: Final = "read_committed"
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+DEAD_LETTER_COPY: Final = "errors.deadletterqueue.copy.record.enable"
+
+_SHOWN_IF_SET: Final = (DEAD_LETTER_TOPIC, DEAD_LETTER_COPY)
+"""Settings that Kafka 4.3 does not have."""
 
 _BOUNDS_CHECKED: Final = (
     HEARTBEAT_INTERVAL,
@@ -166,6 +173,20 @@ GROUP_CONFIGS: Final[Mapping[str, TopicConfig]] = {
             0,
             "Least time between two target assignments of the share group, in milliseconds.",
         ),
+        _own(
+            DEAD_LETTER_TOPIC,
+            SettingType.STRING,
+            "",
+            "Topic for dead letters: records that members of the share group rejected, or that no "
+            "member accepted; empty for none. The topic needs "
+            "errors.deadletterqueue.group.enable=true.",
+        ),
+        _own(
+            DEAD_LETTER_COPY,
+            SettingType.BOOLEAN,
+            "false",
+            "Whether a dead letter has the key, the value and the headers of the record.",
+        ),
     )
 }
 """Every group setting by name, in the order in which Kafka reads them."""
@@ -194,6 +215,11 @@ class DeliverySettings(NamedTuple):
     """`share.isolation.level` is `read_committed`."""
     offset_reset: OffsetReset
     is_renew_enabled: bool
+    dead_letter_topic: str = ""
+    """Empty: records that are given up have no letters."""
+    copies_dead_letters: bool = False
+    is_buffer_bound: bool = False
+    """Whether the topic bounds `record_locks_max`: then no batch exceeds it."""
 
 
 def group_rules(settings: GroupsSettings) -> GroupRules:
@@ -284,6 +310,8 @@ def delivery_settings(overrides: Mapping[str, str], rules: GroupRules) -> Delive
         is_committed_only=text_in_force(SHARE_ISOLATION, overrides, rules) == READ_COMMITTED,
         offset_reset=offset_reset,
         is_renew_enabled=text_in_force(SHARE_RENEW, overrides, rules) == "true",
+        dead_letter_topic=text_in_force(DEAD_LETTER_TOPIC, overrides, rules),
+        copies_dead_letters=text_in_force(DEAD_LETTER_COPY, overrides, rules) == "true",
     )
 
 
@@ -291,6 +319,8 @@ def describe_group(overrides: Mapping[str, str], rules: GroupRules) -> tuple[Des
     """Return every setting of a group, ordered by name, with the source of its value."""
     described = []
     for name in sorted(GROUP_CONFIGS):
+        if name in _SHOWN_IF_SET and name not in overrides:
+            continue
         config, default = GROUP_CONFIGS[name], text_in_force(name, {}, rules)
         assert config.synonym is not None, name
         static = {} if default == config.default else {config.synonym: default}
@@ -310,7 +340,23 @@ def _plain(config: TopicConfig, text: str) -> str:
             f"`{text[:249]}` for configuration {config.name}. The value must be either "
             "'earliest', 'latest' or of the format 'by_duration:<PnDTnHnMn.nS.>'."
         )
+    if config.name == DEAD_LETTER_TOPIC and value:
+        _check_dead_letter_topic(str(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_dead_letter_topic(name: str) -> None:
+    try:
+        check_topic_name(name)
+    except InvalidTopicNameError as error:
+        raise InvalidTopicConfigError(
+            f"Invalid value {name[:249]} for configuration {DEAD_LETTER_TOPIC}: {error}"
+        ) from error
+    if name.startswith("__"):
+        raise InvalidTopicConfigError(
+            f"Invalid value {name} for configuration {DEAD_LETTER_TOPIC}: a topic whose name "
+            "begins with __ belongs to the broker"
+        )
 
 
 def _number(config: TopicConfig, text: str) -> int:

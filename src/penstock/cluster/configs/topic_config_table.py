@@ -1,14 +1,23 @@
-"""The table of topic settings: one row for each setting that Kafka 4.3 shows.
+"""The table of topic settings: one row for each setting that Kafka 4.3 shows, and a few more.
 
 Names, types, defaults, bounds and synonyms are those of Apache Kafka 4.3.1 (its response to
-DescribeConfigs is stored beside the tests and compared). `topic_configs` parses texts by this
-table; a row describes a setting, not its implementation.
+DescribeConfigs is stored beside the tests and compared). `BEYOND_KAFKA` has settings that Kafka 4.3
+does not have: DescribeConfigs shows such a setting only on a topic that has its own value.
+`topic_configs` parses texts by this table; a row describes a setting, not its implementation.
 """
 
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from penstock.core.settings.topic_declarations import (
+    BUFFER_SIZE,
+    BUFFER_SIZE_MAX,
+    ROUTING,
+    ROUTINGS,
+)
+
+DEAD_LETTERS_ENABLE: Final = "errors.deadletterqueue.group.enable"
 _NEVER: Final = str(2**63 - 1)
 
 
@@ -392,7 +401,39 @@ _REPLICATION_AND_TIERING: Final = (
     ),
 )
 
-TABLE: Final[tuple[TopicConfig, ...]] = (
+BEYOND_KAFKA: Final[tuple[TopicConfig, ...]] = (
+    _row(
+        DEAD_LETTERS_ENABLE,
+        _BOOLEAN,
+        "false",
+        None,
+        "Whether share groups may write dead letters to the topic (Kafka 4.4, KIP-1191).",
+        honoured=True,
+    ),
+    _row(
+        ROUTING,
+        _STRING,
+        ROUTINGS[0],
+        None,
+        "Delivery to push subscribers that name no mode: 'fanout' to each of them, 'queue' to one "
+        "of them, as members of the share group with the name of the topic.",
+        honoured=True,
+        choices=ROUTINGS,
+    ),
+    _row(
+        BUFFER_SIZE,
+        _INT,
+        "0",
+        None,
+        "Most records in flight to the subscribers of the topic; 0 for no bound of the topic.",
+        honoured=True,
+        at_least=0,
+        at_most=BUFFER_SIZE_MAX,
+    ),
+)
+"""Settings that Kafka 4.3 does not have."""
+
+KAFKA_TABLE: Final[tuple[TopicConfig, ...]] = (
     *_RETENTION,
     *_SEGMENTS,
     *_RECORDS,
@@ -400,3 +441,6 @@ TABLE: Final[tuple[TopicConfig, ...]] = (
     *_COMPACTION,
     *_REPLICATION_AND_TIERING,
 )
+
+TABLE: Final[tuple[TopicConfig, ...]] = (*KAFKA_TABLE, *BEYOND_KAFKA)
+"""Every setting."""

@@ -15,8 +15,9 @@ SHARE_STATE_BATCHES_MAX: Final = 20_000
 """Batches of delivery state of one share-partition. At most 10,000 records are in flight
 (group.share.max.partition.max.record.locks); a snapshot then has 400 KB and fits into a batch."""
 
-CHANGE_BATCHES_MAX: Final = 10_000
-"""Batches of one change: no more records are in flight. The merge takes a tenth of a second."""
+CHANGE_BATCHES_MAX: Final = SHARE_STATE_BATCHES_MAX
+"""Batches of one change. A leader has no more runs of records, and may write all of them at once;
+the merge then takes less than a tenth of a second."""
 
 
 def bad_partition(key: ShareKey) -> Refusal | None:

@@ -24,6 +24,14 @@ from pydantic.fields import FieldInfo
 
 from penstock.core.errors import ConfigError
 from penstock.core.settings.contradictions import contradictions
+from penstock.core.settings.embedding_keywords import (
+    MOVED,
+    FilePath,
+    TlsKeywords,
+    acl_problems,
+    keyword_problems,
+    tls_listener,
+)
 from penstock.core.settings.listener_declarations import SECTION as LISTENERS
 from penstock.core.settings.pipe_declarations import SECTION as PIPES
 from penstock.core.settings.setting_layers import (
@@ -45,6 +53,10 @@ class BrokerConfig(Settings):
 
     `settings` has the rest, for example a loaded tree; a flat keyword wins over it. Without both
     there is no admin port: a program that embeds a broker opens only the ports it asks for.
+
+    `tls_cert` and `tls_key` switch TLS on; with `tls_ca` each client needs a certificate. Metrics
+    are on the admin port: `metrics_port` is another name of `admin_port`. `acl_config` is the file
+    of `security.acl_file`. Groups are always served.
     """
 
     def __init__(
@@ -61,10 +73,30 @@ class BrokerConfig(Settings):
         auto_create_topics: bool | None = None,
         default_partitions: int | None = None,
         admin_port: int | None = None,
+        metrics_port: int | None = None,
+        log_level: str | None = None,
+        enable_tls: bool | None = None,
+        tls_cert: FilePath | None = None,
+        tls_key: FilePath | None = None,
+        tls_ca: FilePath | None = None,
+        enable_acl: bool | None = None,
+        acl_config: FilePath | None = None,
+        enable_consumer_groups: bool = True,
         settings: Settings | None = None,
     ) -> None:
-        base = Settings() if settings is None else settings
-        values = flat_values(base)
+        tls = TlsKeywords(enable_tls, tls_cert, tls_key, tls_ca)
+        problems = list(
+            keyword_problems(
+                tls,
+                admin_port,
+                metrics_port,
+                has_listeners=settings is not None and bool(settings.listeners),
+                enable_consumer_groups=enable_consumer_groups,
+            )
+        )
+        authorizer = "none" if settings is None else settings.security.authorizer
+        problems += acl_problems(enable_acl, acl_config, authorizer)
+        admin_port = metrics_port if admin_port is None else admin_port
         flat = {
             "listener.host": host,
             "listener.port": port,
@@ -78,17 +110,34 @@ class BrokerConfig(Settings):
             "topic_defaults.partitions_default": default_partitions,
             "admin.port": admin_port,
             "admin.enabled": None if settings and admin_port is None else admin_port is not None,
+            "node.log_level": log_level,
+            "security.authorizer": None if enable_acl is None else "acl" if enable_acl else "none",
+            "security.acl_file": None if acl_config is None else str(acl_config),
         }
-        given = {key: value for key, value in flat.items() if value is not None}
-        problems: list[str] = []
-        for key, value in given.items():
-            values[key] = checked(key, value, f"BrokerConfig, {key}", problems)
-        _raise_if_any(problems)
-        # Without a tree only passed keywords count as set: `penstock.testing` reads that.
-        chosen = {key: values[key] for key in given} if settings is None else values
-        tree = settings_of(chosen, base.listeners, base.pipes)
-        _raise_if_any(contradictions(tree, dict.fromkeys(given, "BrokerConfig")))
+        given: dict[str, object] = {key: value for key, value in flat.items() if value is not None}
+        tree = _embedded_tree(given, tls, settings, problems)
         super().__init__(**{name: getattr(tree, name) for name in Settings.model_fields})
+
+
+def _embedded_tree(
+    given: dict[str, object], tls: TlsKeywords, settings: Settings | None, problems: list[str]
+) -> Settings:
+    base = Settings() if settings is None else settings
+    values = flat_values(base)
+    for key, value in given.items():
+        values[key] = checked(key, value, f"BrokerConfig, {key}", problems)
+    _raise_if_any(problems)
+    listeners = base.listeners
+    if tls.is_on:
+        listeners = (tls_listener(tls, values),)
+        for key in MOVED:
+            given.pop(key, None)
+            values[key] = FIELDS[key].default
+    # Without a tree only passed keywords count as set: `penstock.testing` reads that.
+    chosen = {key: values[key] for key in given} if settings is None else values
+    tree = settings_of(chosen, listeners, base.pipes)
+    _raise_if_any(contradictions(tree, dict.fromkeys(given, "BrokerConfig")))
+    return tree
 
 
 @dataclass(frozen=True, slots=True)

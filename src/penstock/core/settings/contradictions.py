@@ -4,12 +4,14 @@ Each problem names the settings, their values and the remedies. Files are not re
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from ipaddress import ip_address
+from itertools import combinations
 from typing import Final
 
 from penstock.core.settings.cluster_settings import ClusterSettings
 from penstock.core.settings.listener_declarations import SECTION, NamedListener
+from penstock.core.settings.pipe_declarations import PipeDeclaration, is_overlapping
 from penstock.core.settings.registry_settings import PARENT_OF_REGISTRY
 from penstock.core.settings.tree import Settings
 from penstock.core.types import CLUSTER_LISTENER
@@ -50,6 +52,7 @@ def contradictions(settings: Settings, sources: Mapping[str, str]) -> Iterator[s
     yield from _admin(settings)
     yield from _cluster(settings)
     yield from _push(settings)
+    yield from _pipes(settings)
     yield from _registry(settings)
 
 
@@ -261,7 +264,8 @@ def _etcd(cluster: ClusterSettings) -> Iterator[str]:
 def _push(settings: Settings) -> Iterator[str]:
     """Yield the contradiction between the address for push clients and their security."""
     edge = settings.edge
-    if edge.push_port is None or is_loopback(edge.host) or settings.security.allow_insecure:
+    is_open = any(one is not None for one in (edge.push_port, edge.grpc_port, edge.http_port))
+    if not is_open or is_loopback(edge.host) or settings.security.allow_insecure:
         return
     used = [one for one in settings.all_listeners if edge.listener in (None, one.name)]
     if used and not used[0].has_tls:
@@ -270,6 +274,63 @@ def _push(settings: Settings) -> Iterator[str]:
             "change all data on its way. Name a listener with TLS in edge.listener, or accept the "
             "risk with security.allow_insecure = true."
         )
+
+
+def _http_pipe(pipe: PipeDeclaration) -> Iterator[str]:
+    """Yield what a pipe over HTTP cannot do."""
+    scheme, _, rest = pipe.parent.partition("://")
+    is_plain = pipe.parent.isascii() and pipe.parent.isprintable() and " " not in pipe.parent
+    if scheme not in {"http", "https"} or not rest.strip("/") or "@" in rest or not is_plain:
+        yield (
+            f"the pipe {pipe.name} uses HTTP, and parent = {pipe.parent!r} is not a URL. Write the "
+            "HTTP port of the parent, such as https://hq.example.com:8081."
+        )
+    if pipe.direction == "up" or pipe.groups:
+        yield (
+            f"the pipe {pipe.name} uses HTTP, which copies topics down and no groups. Remove "
+            'groups and direction, or set transport = "kafka".'
+        )
+
+
+def _twice(pipes: Sequence[PipeDeclaration]) -> Iterator[str]:
+    """Yield the up pipes that would send the same records to one parent as one site."""
+    up = [pipe for pipe in pipes if pipe.direction == "up"]
+    for one, other in combinations(up, 2):
+        is_one_parent = not set(_addresses(one)).isdisjoint(_addresses(other))
+        shared = (a for a in one.topics for b in other.topics if is_overlapping(a, b))
+        if one.site == other.site and is_one_parent and (pattern := next(shared, None)):
+            yield (
+                f"the pipes {one.name} and {other.name} send topics of {pattern!r} to the same "
+                "parent: each record would arrive twice. Name each topic in one of them."
+            )
+
+
+def _addresses(pipe: PipeDeclaration) -> list[str]:
+    return [one.strip() for one in pipe.parent.split(",")]
+
+
+def _pipes(settings: Settings) -> Iterator[str]:
+    """Yield the contradictions between pipes and the registry of sites."""
+    registry = settings.registry
+    yield from _twice(settings.pipes)
+    for pipe in settings.pipes:
+        if pipe.parent == PARENT_OF_REGISTRY and registry.url is None:
+            yield (
+                f"the pipe {pipe.name} gets its parent from the registry, and registry.url is not "
+                "set. Set it, or write the address of the parent."
+            )
+        if pipe.transport == "http":
+            yield from _http_pipe(pipe)
+        if pipe.direction == "up" and pipe.on_gap == "refresh":
+            yield (
+                f"the pipe {pipe.name} sends records up, and on_gap = 'refresh' replaces mirrors. "
+                "Set on_gap to stop or skip."
+            )
+        if pipe.direction == "up" and pipe.site is None and registry.node_id is None:
+            yield (
+                f"the pipe {pipe.name} sends records up and has no site. Set site to a name that "
+                "no other broker uses, or registry.node_id."
+            )
 
 
 def _registry(settings: Settings) -> Iterator[str]:
@@ -283,14 +344,9 @@ def _registry(settings: Settings) -> Iterator[str]:
                 f"registry.labels has {text!r}, which is not a label. Write name=value with "
                 "letters, digits, '.', '_' and '-' in the name, such as region=north."
             )
+    yield from _registry_inside(settings)
     url = registry.url
     if url is None:
-        for pipe in settings.pipes:
-            if pipe.parent == PARENT_OF_REGISTRY:
-                yield (
-                    f"the pipe {pipe.name} gets its parent from the registry, and registry.url is "
-                    "not set. Set it, or write the address of the parent."
-                )
         return
     if settings.node.storage == "memory":
         yield (
@@ -308,6 +364,41 @@ def _registry(settings: Settings) -> Iterator[str]:
         yield (
             f"registry.url = {url!r} sends the key of this broker without TLS. Use https://, or "
             "accept the risk with security.allow_insecure = true."
+        )
+
+
+def _registry_inside(settings: Settings) -> Iterator[str]:
+    """Yield the contradictions between the settings of a registry in this broker."""
+    registry = settings.registry
+    files = (registry.serve_certificate, registry.serve_key, registry.serve_client_ca)
+    if registry.serve_port is None:
+        if any(files) or registry.serve_allowed_hosts is not None:
+            yield (
+                "registry.serve_certificate, serve_key, serve_client_ca and serve_allowed_hosts "
+                "need registry.serve_port. Set it, or remove them."
+            )
+        return
+    if settings.node.storage == "memory":
+        yield (
+            'registry.serve_port is set and node.storage is "memory": the registry would forget '
+            'its nodes. Set node.storage = "disk", or remove registry.serve_port.'
+        )
+    if (files[0] is None) != (files[1] is None) or (files[2] is not None and files[0] is None):
+        yield (
+            "registry.serve_certificate and registry.serve_key belong together, and "
+            "registry.serve_client_ca needs both. Set the missing file."
+        )
+    is_open = files[0] is None and not is_loopback(registry.serve_host)
+    if is_open and not settings.security.allow_insecure:
+        yield (
+            f"registry.serve_host = {registry.serve_host!r} would receive tokens without TLS. Set "
+            "registry.serve_certificate and registry.serve_key, or accept the risk with "
+            "security.allow_insecure = true."
+        )
+    if files[0] is not None and registry.url is None:
+        yield (
+            "registry.serve_certificate is set and registry.url is not: this broker is a node of "
+            "its own registry too. Set registry.url to the URL whose name the certificate has."
         )
 
 

@@ -1,4 +1,4 @@
-"""`[[pipes]]` of a settings file: topics that are copied from a parent's cluster (pure).
+"""`[[pipes]]` of a settings file: topics that are copied from or sent to a parent (pure).
 
     [[pipes]]
     name = "hq"
@@ -46,7 +46,8 @@ class PipeDeclaration(Section):
         Field(
             min_length=1,
             max_length=4_096,
-            description="Addresses of brokers of the parent, `host:port`, separated by commas.",
+            description="Addresses of brokers of the parent, `host:port`, separated by commas; "
+            'with `transport = "http"` its URL, such as https://hq.example.com:8081.',
             json_schema_extra={"kafka": "bootstrap.servers"},
         ),
     ]
@@ -59,15 +60,33 @@ class PipeDeclaration(Section):
         ),
     ] = None
     direction: Annotated[
-        Literal["down"],
-        Field(description="`down`: the parent's topics are copied to this broker."),
+        Literal["down", "up"],
+        Field(
+            description="`down`: the parent's topics are copied to this broker. `up`: records of "
+            "this broker's topics are sent to the parent.",
+        ),
     ] = "down"
+    transport: Annotated[
+        Literal["kafka", "http"],
+        Field(
+            description="`kafka`: Kafka's protocol. `http`: the HTTP port of a Penstock parent, "
+            "for pipes down through networks that pass only HTTP.",
+        ),
+    ] = "kafka"
+    site: Annotated[
+        str | None,
+        Field(
+            pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
+            description='Name of this broker at the parent, for `direction = "up"`; each broker '
+            "needs its own. Unset: `registry.node_id`.",
+        ),
+    ] = None
     topics: Annotated[
         tuple[TopicPattern, ...],
         Field(
             min_length=1,
             max_length=PATTERNS_MAX,
-            description="Topics to mirror; `*` stands for any characters.",
+            description="Topics to mirror or to send; `*` stands for any characters.",
         ),
     ]
     groups: Annotated[
@@ -79,12 +98,29 @@ class PipeDeclaration(Section):
         ),
     ] = ()
     on_gap: Annotated[
-        Literal["stop", "skip"],
+        Literal["stop", "skip", "refresh"],
         Field(
-            description="If the parent deleted records before they were copied. `stop`: the "
-            "partition waits for an operator. `skip`: its log begins anew where the parent's does.",
+            description="If records were deleted before they were copied. `stop`: the "
+            "partition waits for an operator. `skip`: it goes on at the first record that is left. "
+            "`refresh`: a snapshot replaces the mirror, see `refresh_from`.",
         ),
     ] = "stop"
+    refresh_from: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=4_096,
+            description='Place of snapshots for `on_gap = "refresh"`: a directory of this machine, '
+            "or an s3:// address. `{topic}` stands for the name of the topic.",
+        ),
+    ] = None
+    on_full: Annotated[
+        Literal["refuse", "drop_oldest"],
+        Field(
+            description="If the disk has no room while records wait to be sent up. `refuse`: they "
+            "stay, and clients cannot write. `drop_oldest`: the oldest are deleted unsent.",
+        ),
+    ] = "refuse"
     priority: Annotated[
         Literal["low", "normal"],
         Field(
@@ -96,7 +132,8 @@ class PipeDeclaration(Section):
         Field(
             ge=0,
             le=2**40,
-            description="Bytes that the pipe copies in a second, at most; 0: no bound.",
+            description="Bytes that the pipe copies in a second, at most; 0: no bound. A pause is "
+            "at most 30 s: a single batch that needs longer exceeds the bound.",
             json_schema_extra={"unit": "bytes"},
         ),
     ] = 0
@@ -137,9 +174,25 @@ def is_match(name: str, pattern: str) -> bool:
     return True
 
 
+def is_overlapping(one: str, other: str) -> bool:
+    """Return whether a name can be that of both patterns."""
+    if "*" not in one or "*" not in other:
+        return is_match(one, other) if "*" not in one else is_match(other, one)
+    begins = one.split("*", 1)[0], other.split("*", 1)[0]
+    ends = one.rsplit("*", 1)[1], other.rsplit("*", 1)[1]
+    return (begins[0].startswith(begins[1]) or begins[1].startswith(begins[0])) and (
+        ends[0].endswith(ends[1]) or ends[1].endswith(ends[0])
+    )
+
+
 def is_mirrored(name: str, pipes: Iterable[PipeDeclaration]) -> bool:
     """Return whether a pipe creates the topic of this name, so that clients must not."""
-    return any(is_match(name, pattern) for pipe in pipes for pattern in pipe.topics)
+    return any(
+        is_match(name, pattern)
+        for pipe in pipes
+        if pipe.direction == "down"
+        for pattern in pipe.topics
+    )
 
 
 def read_pipes(
@@ -160,6 +213,8 @@ def read_pipes(
         except ValidationError as error:
             problems += (place.problem(dict(one)) for one in error.errors(include_url=False))
             continue
+        if pipe.on_gap == "refresh" and pipe.refresh_from is None:
+            problems.append(f'{place.where("on_gap")}: on_gap = "refresh" needs refresh_from.')
         if pipe.name in found:
             problems.append(f"{place.where('name')}: the pipe {pipe.name!r} is declared twice.")
         found[pipe.name] = pipe

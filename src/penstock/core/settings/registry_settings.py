@@ -1,4 +1,4 @@
-"""`[registry]`: the registry of sites that this broker follows."""
+"""`[registry]`: the registry of sites that this broker follows, or runs itself."""
 
 from typing import Annotated, Final, Literal
 
@@ -88,6 +88,47 @@ class RegistrySettings(Section):
     key: Annotated[
         str | None,
         Field(min_length=1, description="Private key of the client certificate, in PEM."),
+    ] = None
+
+    serve_port: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=65_535,
+            description="Port of a registry in this broker, which is a ROOT of the tree then; 0 "
+            "takes a free one. Unset: this broker runs no registry.",
+        ),
+    ] = None
+    serve_host: Annotated[
+        str,
+        Field(min_length=1, description="Address of the registry in this broker."),
+    ] = "127.0.0.1"
+    serve_certificate: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Certificate of the registry in this broker, in PEM; unset: no TLS.",
+        ),
+    ] = None
+    serve_key: Annotated[
+        str | None,
+        Field(min_length=1, description="Private key of `serve_certificate`, in PEM."),
+    ] = None
+    serve_client_ca: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Authorities of the certificates of nodes, in PEM; unset: nodes have "
+            "tokens.",
+        ),
+    ] = None
+    serve_allowed_hosts: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            description="Names, with commas, that requests may use for the registry in this "
+            "broker, besides addresses.",
+        ),
     ] = None
 
     @property

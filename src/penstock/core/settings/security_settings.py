@@ -123,7 +123,8 @@ class TlsSettings(Section):
         Field(
             ge=1,
             le=100_000,
-            description="Unfinished handshakes at one time from one address.",
+            description="Unfinished handshakes at one time from one address; an IPv6 address "
+            "counts by its first 64 bits.",
             json_schema_extra={"unit": "handshakes"},
         ),
     ] = 16

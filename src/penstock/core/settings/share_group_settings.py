@@ -16,6 +16,13 @@ _MOST = 2**31 - 1
 class ShareGroupsSettings(Section):
     """Share groups: queues, in which each record is delivered to one member."""
 
+    share_enabled: Annotated[
+        bool,
+        Field(
+            description="Offer share groups to clients: the feature share.version is 1 with it, "
+            "and 0 without.",
+        ),
+    ] = True
     share_session_timeout_ms: Annotated[
         int,
         Field(
@@ -273,3 +280,24 @@ class ShareGroupsSettings(Section):
             json_schema_extra={"unit": "sessions", "kafka": "group.share.max.share.sessions"},
         ),
     ] = 2_000
+    dead_letter_topic_prefix: Annotated[
+        str,
+        Field(
+            max_length=100,
+            pattern=r"^[a-zA-Z0-9._-]*$",
+            description="Names of dead-letter topics of share groups begin with this text; empty "
+            "allows each name.",
+            json_schema_extra={"kafka": "errors.deadletterqueue.topic.name.prefix", "live": True},
+        ),
+    ] = "dlq."
+    dead_letter_auto_create: Annotated[
+        bool,
+        Field(
+            description="Whether the broker creates a missing dead-letter topic when the first "
+            "letter is written.",
+            json_schema_extra={
+                "kafka": "errors.deadletterqueue.auto.create.topics.enable",
+                "live": True,
+            },
+        ),
+    ] = False

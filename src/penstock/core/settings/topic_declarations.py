@@ -3,7 +3,12 @@
     [[topics]]
     name = "orders"
     partitions = 12
+    routing = "queue"
+    buffer_size = 1_000
+    max_message_size = 65_536
     settings = { "retention.ms" = 86_400_000 }
+
+`routing`, `buffer_size` and `max_message_size` are short names of settings of the topic.
 
 Guarantees: a returned declaration has a unique name, a number of partitions within the limits or
 none, and settings as texts. Kafka's rules for names and settings are NOT checked here: the caller
@@ -17,9 +22,21 @@ from typing import Final
 from penstock.core.limits import DECLARED_TOPICS_MAX, PARTITIONS_PER_TOPIC_MAX
 
 SECTION: Final = "topics"
-_KEYS: Final = ("name", "partitions", "routing", "settings")
-_FANOUT: Final = "fanout"
-_QUEUE: Final = "queue"
+ROUTING: Final = "penstock.routing"
+BUFFER_SIZE: Final = "penstock.buffer.size"
+ROUTINGS: Final = ("fanout", "queue")
+BUFFER_SIZE_MAX: Final = 1_000_000
+"""Records in flight to the subscribers of one topic."""
+
+_SHORT_NAMES: Final = {
+    "routing": ROUTING,
+    "buffer_size": BUFFER_SIZE,
+    "max_message_size": "max.message.bytes",
+}
+"""Keys of a declaration that are settings of the topic under another name."""
+_SIZES: Final = {"buffer_size": BUFFER_SIZE_MAX, "max_message_size": 2**31 - 1}
+"""The largest value of each size."""
+_KEYS: Final = ("name", "partitions", *_SHORT_NAMES, "settings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +110,14 @@ class _Entry:
             return None
         problems += self._unknown_keys(entry)
         partitions = entry.get("partitions")
-        if partitions is not None and not _is_partition_count(partitions):
+        if partitions is not None and not _is_number(partitions, PARTITIONS_PER_TOPIC_MAX):
             problems.append(
                 f"{self.where('partitions')}: partitions = {partitions!r} is not a whole number "
                 f"from 1 to {PARTITIONS_PER_TOPIC_MAX}."
             )
             partitions = None
-        problems += self._wrong_routing(entry.get("routing", _FANOUT))
         settings = self._settings(entry.get("settings", {}), problems)
+        problems += self._take_short_names(entry, settings)
         name = entry.get("name")
         if not isinstance(name, str) or not name:
             problems.append(
@@ -118,14 +135,31 @@ class _Entry:
                 known = f"Did you mean {close[0]}?" if close else f"There are {', '.join(_KEYS)}."
                 yield f"{self.where(key)}: {key!r} is nothing that a topic can declare. {known}"
 
-    def _wrong_routing(self, routing: object) -> Iterator[str]:
-        if routing == _QUEUE:
-            yield (
-                f'{self.where("routing")}: routing = "queue" is not built: it comes with share '
-                'groups. Use "fanout", where every group reads every record.'
-            )
-        elif routing != _FANOUT:
-            yield f'{self.where("routing")}: routing = {routing!r} does not exist. Use "fanout".'
+    def _take_short_names(
+        self, entry: Mapping[str, object], settings: dict[str, str]
+    ) -> Iterator[str]:
+        """Add the settings that have short names; yield the problems of their values."""
+        for key, setting in _SHORT_NAMES.items():
+            if key not in entry:
+                continue
+            value = entry[key]
+            if setting in settings:
+                yield (
+                    f"{self.where(key)}: {key} and the setting {setting} are the same. Remove one "
+                    "of them."
+                )
+            elif key in _SIZES and not _is_number(value, _SIZES[key]):
+                yield (
+                    f"{self.where(key)}: {key} = {value!r} is not a whole number from 1 to "
+                    f"{_SIZES[key]}."
+                )
+            elif key == "routing" and value not in ROUTINGS:
+                yield (
+                    f'{self.where(key)}: routing = {value!r} does not exist. Use "fanout" or '
+                    '"queue".'
+                )
+            else:
+                settings[setting] = str(value)
 
     def _settings(self, table: object, problems: list[str]) -> dict[str, str]:
         if not isinstance(table, dict):
@@ -144,9 +178,8 @@ class _Entry:
         return texts
 
 
-def _is_partition_count(value: object) -> bool:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return is_number and 1 <= int(str(value)) <= PARTITIONS_PER_TOPIC_MAX
+def _is_number(value: object, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
 
 
 def _flattened(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -129,7 +129,8 @@ class ListenerSettings(Section):
         int,
         Field(
             ge=1,
-            description="Connections at one time from one address.",
+            description="Connections at one time from one address; an IPv6 address counts by "
+            "its first 64 bits.",
             json_schema_extra={
                 "unit": "connections",
                 "kafka": "max.connections.per.ip",

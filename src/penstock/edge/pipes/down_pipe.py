@@ -3,7 +3,8 @@
     CONNECTING   the parent has not answered yet
     CHECKING     topic id, leader epochs and the last batch are compared with the parent's
     COPYING      batches are fetched from the end of the own log
-    TRUNCATING   records that the parent does not have are removed, or the log begins anew
+    TRUNCATING   records that the parent does not have are removed, or the log begins anew, or a
+                 snapshot replaces it
     WAITING      until a pause is over: the parent does not answer, or refuses
     GAP          the parent deleted records before they were copied, and `on_gap` is "stop"
     STOPPED      an operator must decide: the topic was recreated, or is not a mirror
@@ -12,7 +13,7 @@
         ▲                      ▲  │  ▲                          │ diverged, out of range
      connected                 │  │  └──────────────────────────┘
         │                      │  ├─ parent is shorter, or differs ─► TRUNCATING ─ cut ─► CHECKING
-     WAITING ◄─ lost           │  ├─ parent begins later ─► GAP, or with "skip" TRUNCATING
+     WAITING ◄─ lost           │  ├─ parent begins later ─► GAP; TRUNCATING with "skip", "refresh"
                                │  └─ other topic id ─► STOPPED
                                └─ connected
 
@@ -26,10 +27,13 @@ Guarantees:
 - Each cut lowers the end of the log, so checks end. If the parent contradicts a log twice that its
   check found equal, the pipe waits, as it does without an answer.
 - A gap and a cut are counted; neither happens silently.
+- If the parent's log begins exactly where the own one ends, no record is left to compare. The own
+  records stay, because the parent may have deleted them on purpose; `unproven_end` reports them.
 
 It does no IO: `edge.pipes.pipe_runner` carries out the returned actions.
 """
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -57,6 +61,7 @@ class OnGap(Enum):
 
     SKIP = "skip"
     STOP = "stop"
+    REFRESH = "refresh"
 
 
 class EpochEnd(NamedTuple):
@@ -96,11 +101,13 @@ class Problem(NamedTuple):
     remedy: str
 
 
-class Compare(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Compare:
     """Compare batches with the parent's, and call `compared` with the common end."""
 
 
-class Copy(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Copy:
     """Fetch from the end of the log."""
 
 
@@ -116,11 +123,19 @@ class Restart(NamedTuple):
     offset: int
 
 
-class Append(NamedTuple):
+class Refresh(NamedTuple):
+    """Replace the topic by a snapshot that ends at the offset or later, then call `cut`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
     """Append the records of the answer."""
 
 
-class Check(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Check:
     """Compare with the parent again before the next fetch."""
 
 
@@ -130,11 +145,12 @@ class LookAgain(NamedTuple):
     reason: str
 
 
-class Rest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Rest:
     """Do nothing until an operator or the next connection changes the phase."""
 
 
-Action = Compare | Copy | Cut | Restart | Append | Check | LookAgain | Rest
+Action = Compare | Copy | Cut | Restart | Refresh | Append | Check | LookAgain | Rest
 
 _REFUSED: Final = frozenset(
     {
@@ -150,8 +166,7 @@ class DownPipe:
 
     __slots__ = (
         "_contradicted_end",
-        "_gaps_allowed",
-        "_is_verifying",
+        "_on_gap",
         "_parent_start",
         "_topic_id",
         "cut_records",
@@ -159,15 +174,17 @@ class DownPipe:
         "gaps",
         "generation",
         "high_watermark",
+        "is_verifying",
         "phase",
         "problem",
+        "unproven_end",
     )
 
     def __init__(self, topic_id: UUID, on_gap: OnGap, *, is_verifying: bool) -> None:
         """`is_verifying`: compare the last batch; compaction may have rewritten it otherwise."""
         self._topic_id = topic_id
-        self._gaps_allowed = on_gap is OnGap.SKIP
-        self._is_verifying = is_verifying
+        self._on_gap = on_gap
+        self.is_verifying = is_verifying
         self._parent_start = 0
         self._contradicted_end = NO_OFFSET
         """The end of the own log at the last answer that contradicted it."""
@@ -179,6 +196,8 @@ class DownPipe:
         """The parent's, from its last answer."""
         self.gaps = self.gap_records = self.cut_records = 0
         """Skipped gaps with their offsets, and removed offsets, since the start."""
+        self.unproven_end = 0
+        """Below this offset the parent had deleted all records before they could be compared."""
 
     def connected(self) -> Action:
         """The parent answers; compare before anything is copied."""
@@ -210,8 +229,13 @@ class DownPipe:
             # A new leader's high watermark follows its log: the records are not readable yet.
             self.lost()
             return LookAgain(f"the high watermark is {parent.end_offset}, below {own.end_offset}")
-        if self._is_verifying and not own.is_empty and own.end_offset > parent.start_offset:
+        # Without a common epoch only the batches show whether the histories are the same.
+        is_unknown = parent.epoch_end.end_offset == NO_OFFSET
+        has_common = not own.is_empty and own.end_offset > parent.start_offset
+        if has_common and (self.is_verifying or is_unknown):
             return Compare()
+        if not own.is_empty and own.end_offset <= parent.start_offset:
+            self.unproven_end = own.end_offset
         return self._copy()
 
     def compared(self, common: int, own: OwnLog) -> Action:
@@ -227,7 +251,10 @@ class DownPipe:
             # Nothing was copied yet, so nothing is missing: the copy begins where the parent's does
             return self._restart(parent.start_offset)
         missing = parent.start_offset - own.end_offset
-        if not self._gaps_allowed:
+        if self._on_gap is OnGap.REFRESH:
+            self._begin(Phase.TRUNCATING)
+            return Refresh(parent.start_offset)
+        if self._on_gap is OnGap.STOP:
             self._begin(Phase.GAP)
             self.problem = Problem(
                 f"gap: the parent deleted {missing} offsets before they were copied "

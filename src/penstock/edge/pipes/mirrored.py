@@ -27,6 +27,7 @@ from penstock.edge.pipes.down_pipe import (
     ParentLog,
     Phase,
     Problem,
+    Refresh,
     Restart,
     asked_epoch,
 )
@@ -74,6 +75,7 @@ class Mirrored:
         self._mirrors = mirrors
         self._meter = meter
         self._turn = 0
+        self._refreshed: set[str] = set()
 
     def in_phase(self, phase: Phase) -> list[MirroredPartition]:
         """Return the partitions in a phase."""
@@ -85,7 +87,10 @@ class Mirrored:
         """Compare all partitions that must be compared before they are copied."""
         while waiting := self.in_phase(Phase.CHECKING)[:CHECKS_AT_ONCE]:
             logs: dict[TopicPartition, OwnLog] = {}
+            self._refreshed.clear()
+            is_verified = {one.at.topic: self._is_verified(one.at.topic) for one in waiting}
             for one in waiting:
+                one.pipe.is_verifying = is_verified[one.at.topic]
                 log = self._mirrors.log(one.at)
                 if log is None:
                     one.pipe.lost()
@@ -99,8 +104,14 @@ class Mirrored:
                 }
             )
             for one in waiting:
-                if one.at in logs:
+                # A snapshot has replaced all logs of its topic: they are compared again.
+                if one.at in logs and one.at.topic not in self._refreshed:
                     await self._checked(one, found.get(one.at), logs[one.at])
+
+    def _is_verified(self, name: str) -> bool:
+        """Whether batches are compared; batches of compaction or of a snapshot are not."""
+        topic = self._mirrors.topic(name)
+        return topic is not None and (topic.is_restoring or not topic.is_compacted)
 
     async def _checked(self, one: MirroredPartition, parent: ParentLog | None, own: OwnLog) -> None:
         if parent is None:
@@ -109,7 +120,16 @@ class Mirrored:
             )
             return
         shared = self._mirrors.epoch_end(one.at, parent.epoch_end.epoch)
+        unproven_end = one.pipe.unproven_end
         action = one.pipe.checked(parent, own, shared)
+        if one.pipe.unproven_end > unproven_end:
+            logger.info(
+                "pipe %s: the parent has deleted all records of %s below offset %d; they are kept "
+                "here, and cannot be compared",
+                self._name,
+                one.at,
+                one.pipe.unproven_end,
+            )
         if isinstance(action, Compare):
             common = await self._common_end(one, parent, own)
             action = one.pipe.compared(common, own)
@@ -125,6 +145,8 @@ class Mirrored:
 
     async def _cut(self, one: MirroredPartition, action: Action, own: OwnLog) -> None:
         """Carry out a cut; the partition is compared again after it."""
+        if isinstance(action, Refresh):
+            await self._refresh(one, action.offset)
         if not isinstance(action, Cut | Restart):
             return
         is_restart = isinstance(action, Restart)
@@ -144,6 +166,21 @@ class Mirrored:
         except PenstockError as error:
             one.pipe.cut_failed(Problem(f"the log could not be cut: {error}", "see the log"))
             return
+        one.pipe.cut()
+
+    async def _refresh(self, one: MirroredPartition, offset: int) -> None:
+        """Replace the topic by a snapshot; without one, wait and try again."""
+        try:
+            await self._mirrors.refresh(self._name, one.at, offset)
+        except PenstockError as error:
+            one.pipe.cut_failed(
+                Problem(
+                    f"gap: the parent has deleted records, and no snapshot replaces them: {error}",
+                    error.hint or "build a snapshot at the parent: `penstock refresh build`",
+                )
+            )
+            return
+        self._refreshed.add(one.at.topic)
         one.pipe.cut()
 
     # --- Copies ---

@@ -4,9 +4,15 @@ Rates are those of the last 10 seconds, in samples of a second: the cost of a sa
 on the number of records.
 """
 
+import math
 from collections import deque
 from typing import Final, NamedTuple
 
+PAUSE_SECONDS_MAX: Final = 30.0
+"""Longest pause of a pipe with a bound on its bytes: after 60 s without contact it is unhealthy. A
+single batch that needs longer exceeds the bound."""
+REQUEST_SECONDS: Final = 1.0
+"""A request has as many bytes as the bound allows in this time, so that pauses are short."""
 WINDOW_SECONDS: Final = 10.0
 SAMPLE_SECONDS: Final = 1.0
 
@@ -79,9 +85,14 @@ class Pacer:
         self._rate = bytes_per_second_max
         self._free_at = 0.0
 
+    def request_bytes(self, bytes_max: int) -> int:
+        """Return the bytes of one request; a batch that is larger comes alone."""
+        return min(bytes_max, math.ceil(self._rate * REQUEST_SECONDS)) if self._rate else bytes_max
+
     def pause_seconds(self, now: float, size_bytes: int) -> float:
-        """Return how long to wait after these bytes."""
+        """Return how long to wait after these bytes; at most `PAUSE_SECONDS_MAX`."""
         if not self._rate:
             return 0.0
-        self._free_at = max(self._free_at, now) + size_bytes / self._rate
+        free_at = max(self._free_at, now) + size_bytes / self._rate
+        self._free_at = min(free_at, now + PAUSE_SECONDS_MAX)
         return self._free_at - now

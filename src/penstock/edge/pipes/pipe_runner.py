@@ -295,17 +295,16 @@ class PipeRunner:
             self._partitions[at] = one
 
     def _new(self, at: TopicPartition, topic_id: UUID, own: MirrorTopic) -> MirroredPartition:
-        is_verifying = own.is_restoring or not own.is_compacted
-        return MirroredPartition(
-            at, topic_id, DownPipe(topic_id, self.options.on_gap, is_verifying=is_verifying)
-        )
+        pipe = DownPipe(topic_id, self.options.on_gap, is_verifying=own.is_restoring)
+        return MirroredPartition(at, topic_id, pipe)
 
     # --- Copies ---
 
     async def _copy(self, copies: Mirrored) -> str:
         """Copy from one leader; return the reason for another look at the parent."""
         options = self.options
-        limits = FetchLimits(options.poll_interval_ms, options.batch_bytes_max)
+        size_max = self._pacer.request_bytes(options.batch_bytes_max)
+        limits = FetchLimits(options.poll_interval_ms, size_max)
         ends_at = math.inf
         while True:
             if is_held(self._mirrors.room().room, options.priority):

@@ -23,6 +23,11 @@ class PipeOptions(NamedTuple):
     """0: no bound."""
     batch_bytes_max: int = 1_048_576
     poll_interval_ms: int = 1_000
+    direction: str = "down"
+    site: str = ""
+    """The name under which records go up."""
+    is_dropping: bool = False
+    """Whether a disk without room removes records that were not sent."""
 
 
 class PartitionStatus(NamedTuple):
@@ -62,6 +67,8 @@ class PipeStatus(NamedTuple):
     gaps: int
     gap_records: int
     cut_records: int
+    waiting_bytes: int = 0
+    """About this number of bytes was not sent yet."""
 
 
 def matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:

@@ -173,6 +173,10 @@ class Mirrors(Protocol):
         """Append whole batches of the parent as they are."""
         ...
 
+    async def refresh(self, pipe: str, at: TopicPartition, offset: int) -> None:
+        """Replace the topic of a partition by a snapshot that ends at the offset or later."""
+        ...
+
     async def cut(self, at: TopicPartition, offset: int, *, is_restart: bool) -> None:
         """Remove all records starting at the offset, or all; durably."""
         ...

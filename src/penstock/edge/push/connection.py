@@ -15,30 +15,39 @@ It decides nothing about the protocol: `session` does.
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import cast
+from collections.abc import Coroutine, Sequence
+from typing import Final, cast
 
 from penstock.core.errors import PenstockError
 from penstock.edge.push import limits
+from penstock.edge.push.pauses import Pauses
 from penstock.edge.push.ports import PushDoor, PushRefusedError
 from penstock.edge.push.publishing import Outcome, publish_all
+from penstock.edge.push.queue_ports import QueueMember
+from penstock.edge.push.queues.session_queues import SessionQueues
 from penstock.edge.push.reactions import (
     Authenticate,
     Close,
     Commit,
     Ended,
+    FindBounds,
     Open,
     Publish,
+    Published,
     Reaction,
     Send,
-    Wanted,
+    Settle,
+    Settled,
 )
 from penstock.edge.push.reads import SessionReads
+from penstock.edge.push.refresh_starts import begin_refresh
 from penstock.edge.push.session import PushSession
 from penstock.edge.push.shared import PushShared
 from penstock.protocol.push.payloads import Refusal
 
 logger = logging.getLogger(__name__)
+
+TOO_MANY: Final = "this principal has too many push sessions (edge.sessions_per_principal_max)"
 
 
 class PushConnection(asyncio.BufferedProtocol):
@@ -49,6 +58,8 @@ class PushConnection(asyncio.BufferedProtocol):
         "_is_closing",
         "_is_reading_paused",
         "_is_writable",
+        "_pauses",
+        "_queues",
         "_reads",
         "_server",
         "_stalled_at",
@@ -59,6 +70,7 @@ class PushConnection(asyncio.BufferedProtocol):
         "held_bytes",
         "is_queued",
         "next_partition",
+        "number",
         "session",
         "transport",
     )
@@ -68,6 +80,7 @@ class PushConnection(asyncio.BufferedProtocol):
         self.door = door
         self.session = PushSession(server.loop.time(), needs_credentials=door.needs_credentials)
         self.client: object = None
+        self.number = 0
         self._address = ""
         self.transport: asyncio.Transport | None = None
         self._is_writable = True
@@ -78,6 +91,8 @@ class PushConnection(asyncio.BufferedProtocol):
         """Whether it waits for its turn."""
         self.held_bytes = 0
         self._reads = SessionReads(self, self.session, server)
+        self._queues = SessionQueues(self, self.session, server)
+        self._pauses = Pauses(server.loop)
         self.next_partition = 0
         """The partition of the next published record without a key."""
         self.check_at = 0.0
@@ -112,6 +127,10 @@ class PushConnection(asyncio.BufferedProtocol):
         except PenstockError as error:
             logger.info("closing the push connection from %s: %s", self._address, error)
             self.abort()
+            return
+        principal = None if self.door.needs_credentials else self.door.principal_of(self.client)
+        if principal is not None and not self._server.proven(self, principal):
+            self.drain(TOO_MANY, "POLICY_VIOLATION", limits.RETRY_AFTER_MS_MAX)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 (asyncio's)
         """The buffer for the next bytes, which all connections share."""
@@ -155,6 +174,8 @@ class PushConnection(asyncio.BufferedProtocol):
         self.transport = None
         self._server.dismiss(self)
         self._reads.forget(None)
+        self._pauses.cancel()
+        self._queues.end(None)
         for reaction in self.session.connection_lost(self._server.loop.time()):
             assert isinstance(reaction, Commit)
             self.start(self._commit(reaction))
@@ -174,7 +195,10 @@ class PushConnection(asyncio.BufferedProtocol):
             logger.info("closing the push connection from %s: it reads nothing", self._address)
             self.abort()
             return
+        expired = self.session.expired_records
         self.carry_out(self.session.tick(now))
+        if self.session.expired_records != expired:
+            self._server.counters.expired.value += self.session.expired_records - expired
 
     def drain(self, reason: str, code: str, retry_after_ms: int) -> None:
         """End the session in order."""
@@ -196,21 +220,31 @@ class PushConnection(asyncio.BufferedProtocol):
                 case Send(data):
                     output.append(data)
                 case Publish(records):
-                    publish_all(self, self._server.broker, records)
+                    self._publish(records)
                 case Authenticate(credentials):
                     self.start(self._check(Authenticate(credentials)))
                 case Open():
                     self.start(self._open(reaction))
                 case Commit():
                     self.start(self._commit(reaction))
-                case Ended(number):
-                    self._reads.forget(number)
-                case Close(reason):
-                    self._is_closing = True
-                    logger.debug("push connection from %s: %s", self._address, reason)
+                case _:
+                    self._carry_out_rare(reaction)
         if output:
             self._write(b"".join(output))
         self._settle()
+
+    def _carry_out_rare(self, reaction: Settle | Ended | FindBounds | Close) -> None:
+        match reaction:
+            case FindBounds():
+                begin_refresh(self, self._server, reaction)
+            case Settle(number, settled):
+                self._queues.acknowledge(number, settled)
+            case Ended(number):
+                self._reads.forget(number)
+                self._queues.end(number)
+            case Close(reason):
+                self._is_closing = True
+                logger.debug("push connection from %s: %s", self._address, reason)
 
     def _settle(self) -> None:
         """Adapt reading, the next check and the next turn to the session."""
@@ -222,18 +256,39 @@ class PushConnection(asyncio.BufferedProtocol):
             transport.close()
             return
         # A client that reads no answers sends no more requests: answers would fill the memory.
-        pause = self.session.is_reading_paused or not self._is_writable
+        pause = (
+            self.session.is_reading_paused or not self._is_writable or self._pauses.is_reading_held
+        )
         if pause != self._is_reading_paused:
             self._is_reading_paused = pause
             if pause:
                 transport.pause_reading()
             else:
+                self.session.reading_resumed(self._server.loop.time())
                 transport.resume_reading()
         check_at = self.next_check()
         if check_at < self.check_at or self.check_key < 0:
             self._server.check_by(self, check_at)
         if any(not one.is_waiting for one in self.session.subscriptions.values()):
             self.turn_soon()
+        self._pull()
+
+    def _pull(self) -> None:
+        """Acquire records of queues, unless they could not be written."""
+        if self._is_writable and not self._pauses.is_delivery_held:
+            self._queues.pull()
+
+    def _publish(self, records: list[Published]) -> None:
+        server = self._server
+        wait = server.broker.charge_publish(self.client, sum(one.size_bytes for one in records))
+        if wait > 0:
+            self._pauses.hold_reading(wait, self._settle)
+        publish_all(self, server.broker, records)
+
+    def settled(self, number: int, settled: Sequence[Settled], *, is_stored: bool) -> None:
+        """A share group stored or refused acknowledgements."""
+        now = self._server.loop.time()
+        self.carry_out(self.session.queue_settled(number, settled, now, is_stored=is_stored))
 
     def next_check(self) -> float:
         """Return when `tick` is needed at the latest."""
@@ -268,24 +323,49 @@ class PushConnection(asyncio.BufferedProtocol):
             client, lifetime = await self.door.check(self.client, question.credentials)
         except PushRefusedError as error:
             server.counters.login_failures.value += 1
+            refusal = error.refusal
             self.carry_out(
-                self.session.authentication_failed(error.refusal.error, server.loop.time())
+                self.session.authentication_failed(
+                    refusal.error, server.loop.time(), retriable=refusal.retriable
+                )
             )
             return
         now = server.loop.time()
         self.client = client
-        server.proven(self)
+        if not server.proven(self, self.door.principal_of(client)):
+            self.carry_out(
+                self.session.authentication_failed(
+                    TOO_MANY, now, "POLICY_VIOLATION", retriable=True
+                )
+            )
+            return
         self.carry_out(
             self.session.authenticated(now, None if lifetime is None else now + lifetime)
         )
 
     async def _open(self, question: Open) -> None:
+        broker, number, request = self._server.broker, question.number, question.request
+        member: QueueMember | None = None
         try:
-            topic = await self._server.broker.open(self.client, question.request)
+            group = broker.queue_group(request)
+            if group is None:
+                topic = await broker.open(self.client, request)
+            else:
+                lost = lambda refusal: self.lost(refusal.error, refusal.code)  # noqa: E731
+                member = await broker.join(self.client, request, group, lost)
+                topic = member.topic
         except PushRefusedError as error:
-            self.carry_out(self.session.open_refused(question.number, error.refusal))
+            self.carry_out(self.session.open_refused(number, error.refusal))
             return
-        self.carry_out(self.session.opened(question.number, topic, self._server.loop.time()))
+        if member is not None:
+            if self.transport is None or self.session.is_ending:
+                member.leave()
+                return
+            self._queues.add(number, request.topic, member)
+        if request.auto_ack and self.transport is not None:
+            # `resume_writing` is then called when the socket has accepted every byte.
+            self.transport.set_write_buffer_limits(high=0)
+        self.carry_out(self.session.opened(number, topic, self._server.loop.time()))
 
     async def _commit(self, asked: Commit) -> None:
         session, loop = self.session, self._server.loop
@@ -300,13 +380,17 @@ class PushConnection(asyncio.BufferedProtocol):
 
     def publishes_done(self, outcomes: list[tuple[int, Outcome]]) -> None:
         """Published records are on disk or were refused; each has its message id."""
-        now, session, reactions = self._server.loop.time(), self.session, []
+        now, session = self._server.loop.time(), self.session
+        placed: list[tuple[int, int, int]] = []
+        reactions: list[Reaction] = []
         for message_id, outcome in outcomes:
             if isinstance(outcome, Refusal):
                 reactions += session.publish_refused(message_id, outcome, now)
             else:
-                self._server.counters.published.value += 1
-                reactions += session.published(message_id, *outcome, now)
+                placed.append((message_id, *outcome))
+        if placed:
+            self._server.counters.published.value += len(placed)
+            reactions += session.published(placed, now)
         self.carry_out(reactions)
 
     # --- Delivery ---
@@ -321,41 +405,32 @@ class PushConnection(asyncio.BufferedProtocol):
         transport = self.transport
         if transport is None or not self._is_writable or self._is_closing:
             return
+        if self._pauses.is_delivery_held:
+            return
         if self._server.is_unsent_spent and self.unsent_bytes:
             self._server.wait_for_room(self)
             return
         session, now = self.session, self._server.loop.time()
-        frames: list[bytes] = []
-        written, blocked, before = 0, 0, session.delivered_records
-        while written < limits.TURN_BYTES and blocked <= len(session.subscriptions):
-            wanted = session.next_read()
-            if wanted is None:
-                break
-            run = self._reads.run_for(wanted)
-            if run is None:
-                continue
-            found, size = session.deliver(wanted, run, limits.TURN_BYTES - written, now)
-            frames += found
-            written += size
-            self._reads.release(wanted, run)
-            blocked = 0 if found or self._has_moved(wanted) else blocked + 1
+        before = session.delivered_records
+        frames, written = self._reads.fan_out(now)
+        found, size = self._queues.take(limits.TURN_BYTES - written, now)
+        frames += found
+        written += size
         if frames:
             counters = self._server.counters
             counters.delivered.value += session.delivered_records - before
             self._write(b"".join(frames))
+            wait = self._server.broker.charge_delivery(self.client, written)
+            if wait > 0:
+                self._pauses.hold_delivery(wait, self._settle)
             self._all_sent()
+        self._pull()
         if written >= limits.TURN_BYTES:
             self.turn_soon()
 
-    def _has_moved(self, wanted: Wanted) -> bool:
-        subscription = self.session.subscriptions.get(wanted.number)
-        return subscription is not None and (
-            subscription.positions[wanted.partition] != wanted.offset
-        )
-
     def _all_sent(self) -> None:
         """Acknowledge for subscriptions with `auto_ack`, if the socket accepted everything."""
-        if self._is_writable and self.transport is not None:
+        if self._is_writable and self.transport is not None and not self.unsent_bytes:
             self.carry_out(self.session.sent(self._server.loop.time()))
 
     def lost(self, reason: str, code: str) -> None:

@@ -49,11 +49,21 @@ once; a broken connection repeats at most the records of this time."""
 TURN_BYTES: Final = 65_536
 """Bytes that one session gets in its turn, or one record or batch if that is larger."""
 
+DATA_OVERHEAD_BYTES: Final = 15
+"""Bytes of a DATA frame beside its payload without the subscription."""
+
+FRAME_SECONDS_MAX: Final = 30.0
+"""Time from the first byte of a frame to its last, as for requests of Kafka clients: a client that
+sends a byte now and then does not hold memory for ever."""
+
 READ_BYTES: Final = 131_072
 """Bytes that one read of the log returns; sessions at the same position share it."""
 
 RUN_CACHE_BYTES_MAX: Final = 33_554_432
 """Bytes of recent reads, and of their records, that all sessions share."""
+
+QUEUE_CACHE_BYTES_MAX: Final = 16_777_216
+"""The same for queues, whose batches are acquired in parts by several subscribers."""
 
 RUNS_PER_PARTITION_MAX: Final = 8
 """Recent reads of one partition that are kept: consumers at its end share one."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.core.errors import PenstockError
+from penstock.edge.push.queue_ports import QueueMember
 from penstock.edge.push.reactions import OpenedTopic
 from penstock.edge.push.record_runs import LogRead, Version
 from penstock.protocol.push.payloads import Credentials, Refusal, SubscribeRequest
@@ -32,6 +33,8 @@ class PartitionView(NamedTuple):
     start_offset: int
     end_offset: int
     """Records at or above it are not committed, or their transaction is undecided."""
+    refreshes: int = 0
+    """How often a snapshot replaced its log."""
 
 
 class Admitted(NamedTuple):
@@ -51,6 +54,31 @@ class PushBroker(Protocol):
 
     async def open(self, client: Client, request: SubscribeRequest) -> OpenedTopic:
         """Return the topic of a subscription; raise `PushRefusedError`."""
+        ...
+
+    def queue_group(self, request: SubscribeRequest) -> str | None:
+        """Return the share group of a queue subscription; None: the subscription is fanout."""
+        ...
+
+    async def join(
+        self,
+        client: Client,
+        request: SubscribeRequest,
+        group: str,
+        lost: Callable[[Refusal], None],
+    ) -> QueueMember:
+        """Return a member of a share group; raise `PushRefusedError`.
+
+        `lost` is called if the member cannot continue.
+        """
+        ...
+
+    def charge_publish(self, client: Client, size_bytes: int) -> float:
+        """Count published bytes; return the seconds for which the client has to wait."""
+        ...
+
+    def charge_delivery(self, client: Client, size_bytes: int) -> float:
+        """Count delivered bytes; return the seconds for which the client has to wait."""
         ...
 
     def may_read(self, client: Client, topic: str) -> bool:
@@ -116,6 +144,10 @@ class PushDoor(Protocol):
 
     async def check(self, client: Client, credentials: Credentials | None) -> Admitted:
         """Return the client with its proven identity; raise `PushRefusedError`."""
+        ...
+
+    def principal_of(self, client: Client) -> str | None:
+        """Return the proven identity, whose sessions are counted; None without one."""
         ...
 
 

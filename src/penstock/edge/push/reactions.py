@@ -1,6 +1,6 @@
 """The reactions of a push session: work that `session` decides and `connection` carries out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.protocol.push.data import PushData
@@ -60,13 +60,39 @@ class Commit(NamedTuple):
     """Of the COMMIT_OFFSET that asks for it; None: acknowledged positions."""
 
 
+class Settled(NamedTuple):
+    """An acknowledgement of one record of a queue."""
+
+    message_id: int
+    partition: int
+    offset: int
+    kind: int
+    """Accept 1, release 2, reject 3, renew 4."""
+
+
+class Settle(NamedTuple):
+    """Acknowledge records of a queue subscription; `queue_settled` follows."""
+
+    number: int
+    settled: list[Settled]
+
+
+class FindBounds(NamedTuple):
+    """Find the bounds of a topic for a refresh; `begin_refresh` or `refresh_refused` follows."""
+
+    number: int
+    topic: str
+    message_id: int | None
+    """Of the RESET of the client; None: an operator asks for the refresh."""
+
+
 class Close(NamedTuple):
     """Close the connection when everything written is sent."""
 
     reason: str
 
 
-Reaction = Send | Authenticate | Open | Ended | Publish | Commit | Close
+Reaction = Send | Authenticate | Open | Ended | Publish | Commit | Settle | FindBounds | Close
 
 
 class Wanted(NamedTuple):
@@ -91,3 +117,11 @@ class OpenedTopic:
     """Positions of a group that has no commit yet; they are committed first."""
     elsewhere: dict[int, int]
     """Partitions that other brokers lead, and the ids of these brokers."""
+    addresses: dict[int, str] = field(default_factory=dict)
+    """The push addresses of these brokers, as far as they are known."""
+    queue_group: str | None = None
+    """The share group of a subscription with mode queue."""
+    lock_seconds: float = 0.0
+    """How long a record of the share group is locked."""
+    buffer_size: int | None = None
+    """Unacknowledged records of one subscription at most; None: credit is the only bound."""

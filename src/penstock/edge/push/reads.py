@@ -18,6 +18,11 @@ from penstock.edge.push.record_runs import LogRead, Run, RunCache, batch_run, is
 from penstock.edge.push.session import PushSession
 
 READ_FAILED: Final = "KAFKA_STORAGE_ERROR"
+AGAIN: Final = (
+    "Connect and subscribe again: a group continues at its committed offset, other subscriptions "
+    "choose 'from'. A client with a copy of the data asks for a refresh"
+)
+"""What a client does whose log was replaced."""
 
 
 class Reader(Waiting, Protocol):
@@ -58,10 +63,35 @@ class SessionReads:
         self._parked: set[tuple[str, int, int]] = set()
         """Topic, partition and subscription."""
         self._reading: set[tuple[int, int]] = set()
-        self._cuts: dict[tuple[int, int], int] = {}
-        """Cuts of the log at the first read: later ones may have removed delivered records."""
+        self._cuts: dict[tuple[int, int], tuple[int, int]] = {}
+        """Cuts and refreshes of the log at the first read: later ones may have removed delivered
+        records."""
         self._found: dict[tuple[int, int], Run] = {}
         """Runs of the disk, or large ones, until they are delivered."""
+
+    def fan_out(self, now: float) -> tuple[list[bytes], int]:
+        """Return frames of fanout subscriptions up to `TURN_BYTES`, and their bytes."""
+        session, frames = self._session, list[bytes]()
+        written = blocked = 0
+        while written < limits.TURN_BYTES and blocked <= len(session.subscriptions):
+            wanted = session.next_read()
+            if wanted is None:
+                break
+            run = self.run_for(wanted)
+            if run is None:
+                continue
+            found, size = session.deliver(wanted, run, limits.TURN_BYTES - written, now)
+            frames += found
+            written += size
+            self.release(wanted, run)
+            blocked = 0 if found or self._has_moved(wanted) else blocked + 1
+        return frames, written
+
+    def _has_moved(self, wanted: Wanted) -> bool:
+        subscription = self._session.subscriptions.get(wanted.number)
+        return subscription is not None and (
+            subscription.positions[wanted.partition] != wanted.offset
+        )
 
     def run_for(self, wanted: Wanted) -> Run | None:
         """Return records for a read; None if there are none now."""
@@ -73,12 +103,10 @@ class SessionReads:
                 )
                 return None
             view = server.broker.view(topic, partition)
-            cuts = view.version[2]
-            if self._cuts.setdefault((wanted.number, partition), cuts) != cuts:
-                self._owner.lost(
-                    f"the log of {topic}-{partition} was cut, because its parent has other records",
-                    "OFFSET_OUT_OF_RANGE",
-                )
+            seen = view.version[2], view.refreshes
+            before = self._cuts.setdefault((wanted.number, partition), seen)
+            if before != seen:
+                self._replaced(wanted, is_refresh=before[1] != seen[1])
                 return None
             if wanted.offset < view.start_offset:
                 self._owner.lost(
@@ -94,6 +122,19 @@ class SessionReads:
         except PenstockError as error:
             self._owner.lost(str(error), "NOT_LEADER_OR_FOLLOWER")
             return None
+
+    def _replaced(self, wanted: Wanted, *, is_refresh: bool) -> None:
+        """End a session whose delivered records may be gone from the log."""
+        place = f"{wanted.topic}-{wanted.partition}"
+        if is_refresh:
+            self._owner.lost(
+                f"the log of {place} was replaced by a refresh. {AGAIN}", "NOT_LEADER_OR_FOLLOWER"
+            )
+        else:
+            self._owner.lost(
+                f"the log of {place} was cut, because its parent has other records. {AGAIN}",
+                "OFFSET_OUT_OF_RANGE",
+            )
 
     def _held(self, wanted: Wanted) -> Run | None:
         """Return a run that was read before for this subscription, or for others."""

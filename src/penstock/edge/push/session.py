@@ -19,24 +19,21 @@ order (`reactions`). Guarantees:
 It does NOT check access or find offsets: `connection` does, through `ports`.
 """
 
-from bisect import bisect_right
 from typing import Final
 
 from penstock.edge.push import limits
+from penstock.edge.push.queue_subscription import QueueSubscription
 from penstock.edge.push.reactions import (
     Authenticate,
-    Commit,
     Open,
     OpenedTopic,
     Publish,
     Published,
     Reaction,
-    Wanted,
 )
-from penstock.edge.push.record_runs import Run
-from penstock.edge.push.session_core import INVALID_REQUEST, SessionCore, State
+from penstock.edge.push.refreshing import SessionRefreshes
+from penstock.edge.push.session_core import INVALID_REQUEST, State
 from penstock.edge.push.session_subscription import Subscription
-from penstock.protocol.push.data import decode_data
 from penstock.protocol.push.frames import (
     CONTROL_BYTES_MAX,
     Frame,
@@ -48,7 +45,6 @@ from penstock.protocol.push.payloads import (
     PushPayloadError,
     Refusal,
     SubscribeRequest,
-    read_commit,
     read_subscribe,
     vector_json,
     write_refusal,
@@ -60,7 +56,7 @@ NUMBER_MAX: Final = 65_535
 _OWNERS_MIN: Final = 1_024
 
 
-class PushSession(SessionCore):
+class PushSession(SessionRefreshes):
     """One session, without its connection."""
 
     def __init__(self, now: float, *, needs_credentials: bool) -> None:
@@ -75,12 +71,6 @@ class PushSession(SessionCore):
         self._last_number = 0
         self._opening: dict[int, int] = {}
         """Subscription to the message id of its SUBSCRIBE, until it is open."""
-        self._last_id = 0
-        self._owners: list[tuple[int, int]] = []
-        """(first message id, subscription) of each run of deliveries, in order."""
-        self._owners_max = _OWNERS_MIN
-        self._turn: list[int] = []
-        self.delivered_records = 0
 
     # --- Observed by the connection ---
 
@@ -107,7 +97,17 @@ class PushSession(SessionCore):
             return self._take()
         self._reader.feed(data)
         self._last_received_at = now
-        return self._handle_frames(now)
+        reactions = self._handle_frames(now)
+        if not self._reader.held_bytes:
+            self._frame_began_at = None
+        elif self._frame_began_at is None:
+            self._frame_began_at = now
+        return reactions
+
+    def reading_resumed(self, now: float) -> None:
+        """The connection reads again: a frame that the client could not complete has new time."""
+        if self._frame_began_at is not None:
+            self._frame_began_at = now
 
     def _handle_frames(self, now: float) -> list[Reaction]:
         records: list[Published] = []
@@ -117,11 +117,14 @@ class PushSession(SessionCore):
                 if frame is None:
                     break
                 self._has_frame = True
+                self._frame_began_at = None
                 self._handle(frame, records, now)
         except PushFrameError as error:
             self._break(str(error), now)
         if records:
             self._reactions.append(Publish(records))
+        if self._settled:
+            self._settle_soon()
         return self._take()
 
     def _handle(self, frame: Frame, records: list[Published], now: float) -> None:
@@ -144,12 +147,10 @@ class PushSession(SessionCore):
                 self._publish(frame, records)
             case FrameType.COMMIT_OFFSET:
                 self._commit_offset(frame)
+            case FrameType.RESET:
+                self._ask_refresh(frame)
             case _:
-                self._refuse(
-                    frame.message_id,
-                    f"{frame.type.name} is not accepted: this broker has no data set to refresh",
-                    "UNSUPPORTED_FOR_MESSAGE_FORMAT",
-                )
+                self._refuse(frame.message_id, f"{frame.type.name} is sent by the broker only")
 
     # --- Authentication ---
 
@@ -180,14 +181,22 @@ class PushSession(SessionCore):
         self._begin(message_id, request, now)
         return self._handle_frames(now)
 
-    def authentication_failed(self, error: str, now: float) -> list[Reaction]:
+    def authentication_failed(
+        self,
+        error: str,
+        now: float,
+        code: str = "SASL_AUTHENTICATION_FAILED",
+        *,
+        retriable: bool = False,
+    ) -> list[Reaction]:
         """The credentials were not accepted: the session ends."""
         assert self._waiting_subscribe is not None
         (message_id, _), self._waiting_subscribe = self._waiting_subscribe, None
         self._is_checking = False
         if not self.is_ending:
-            self._refuse(message_id, error, "SASL_AUTHENTICATION_FAILED")
-            self._end(error, "SASL_AUTHENTICATION_FAILED", now)
+            refusal = Refusal(error=error, code=code, retriable=retriable)
+            self._acknowledge_with(message_id, write_refusal(refusal))
+            self._end(error, code, now)
         return self._take()
 
     # --- Subscriptions ---
@@ -225,6 +234,9 @@ class PushSession(SessionCore):
             return self._take()
         self.state = State.SUBSCRIBED
         subscription = self.subscriptions[number]
+        if topic.queue_group is not None:
+            subscription = QueueSubscription(number, subscription.request)
+            self.subscriptions[number], self._has_queue = subscription, True
         subscription.open(topic)
         answer: dict[str, object] = {
             "subscription": number,
@@ -233,6 +245,10 @@ class PushSession(SessionCore):
         }
         if topic.elsewhere:
             answer["elsewhere"] = vector_json(topic.elsewhere)
+            answer["addresses"] = {str(one): at for one, at in topic.addresses.items()}
+        if topic.queue_group is not None:
+            lock_ms = round(topic.lock_seconds * 1000)
+            answer |= {"mode": "queue", "group": topic.queue_group, "lock_ms": lock_ms}
         self._answer(message_id, answer)
         self._commit_if_due(subscription, now)
         return self._take()
@@ -255,179 +271,11 @@ class PushSession(SessionCore):
             if one.has_group and (one.acknowledged or one.committing is not None):
                 one.ending_id = message_id
                 self._commit_if_due(one, now, is_forced=True)
+            elif isinstance(one, QueueSubscription) and one.settling_count:
+                one.ending_id = message_id
             else:
                 self._forget(one)
-        if not any(one.ending_id == message_id for one in same):
-            self._answer(message_id, {"unsubscribed": topic})
-
-    # --- Delivery ---
-
-    def next_read(self) -> Wanted | None:
-        """Return the next read that credit allows; subscriptions take turns."""
-        if self.is_ending or self._is_window_full:
-            return None
-        for _ in range(len(self.subscriptions)):
-            if not self._turn:
-                self._turn = list(self.subscriptions)
-            subscription = self.subscriptions.get(self._turn.pop())
-            if subscription is None:
-                continue
-            partition = subscription.next_partition()
-            if partition is not None:
-                return Wanted(
-                    subscription.number,
-                    subscription.request.topic,
-                    partition,
-                    subscription.positions[partition],
-                    subscription.request.format == "batch",
-                )
-        return None
-
-    def deliver(
-        self, wanted: Wanted, run: Run, bytes_max: int, now: float
-    ) -> tuple[list[bytes], int]:
-        """Return frames with records of a run, and their bytes."""
-        subscription = self.subscriptions.get(wanted.number)
-        if subscription is None or self.is_ending:
-            return [], 0
-        unacknowledged = self.unacknowledged_bytes
-        found = subscription.deliver(
-            wanted.partition,
-            run,
-            self._last_id + 1,
-            bytes_max=bytes_max,
-            bytes_left=limits.UNACKNOWLEDGED_BYTES_MAX - unacknowledged,
-            is_session_idle=unacknowledged == 0,
-        )
-        if found.frame_count:
-            if not self._owners or self._owners[-1][1] != wanted.number:
-                self._add_owner(self._last_id + 1, wanted.number)
-            self._last_id += found.frame_count
-            self._last_sent_at = now
-            self.delivered_records += found.record_count
-        return found.frames, found.size_bytes
-
-    def news(self, number: int, partition: int) -> None:
-        """A partition may have records at its position."""
-        subscription = self.subscriptions.get(number)
-        if subscription is not None:
-            subscription.news(partition)
-
-    def sent(self, now: float) -> list[Reaction]:
-        """The socket accepted all bytes: subscriptions with `auto_ack` are acknowledged."""
-        for subscription in tuple(self.subscriptions.values()):
-            if subscription.request.auto_ack and subscription.unacknowledged_count:
-                subscription.acknowledge(self._last_id)
-                self._commit_if_due(subscription, now)
-        return self._take()
-
-    def _add_owner(self, first_id: int, number: int) -> None:
-        if len(self._owners) >= self._owners_max:
-            # Forget runs that are acknowledged; the others are bounded by credit.
-            lowest = min(one.first_unacknowledged(first_id) for one in self.subscriptions.values())
-            self._owners = self._owners[
-                max(0, bisect_right(self._owners, lowest, key=_first_id) - 1) :
-            ]
-            self._owners_max = max(_OWNERS_MIN, 2 * len(self._owners))
-        self._owners.append((first_id, number))
-
-    def _acknowledge(self, frame: Frame, now: float) -> None:
-        kind = frame.payload[0] if len(frame.payload) == 1 else ACCEPT
-        if len(frame.payload) > 1 or kind not in ACK_KINDS:
-            raise PushFrameError("the payload of an ACK is not empty and not one byte from 1 to 4")
-        if frame.message_id > self._last_id:
-            raise PushFrameError(
-                f"an ACK names message {frame.message_id}, the last one sent is {self._last_id}"
-            )
-        index = bisect_right(self._owners, frame.message_id, key=_first_id) - 1
-        if index < 0:
-            return
-        subscription = self.subscriptions.get(self._owners[index][1])
-        if subscription is None:
-            return
-        if kind != ACCEPT:
-            raise PushFrameError(
-                f"an ACK with {kind} names a fanout subscription, which only accepts (1)"
-            )
-        subscription.acknowledge(frame.message_id)
-        self._commit_if_due(subscription, now)
-
-    # --- Publish ---
-
-    def _data_bound(self, number: int) -> int:
-        """Return the largest payload of a DATA frame of the client."""
-        subscription = self.subscriptions.get(number)
-        if subscription is None or not subscription.is_open:
-            raise PushFrameError(f"a DATA frame names subscription {number}, which is not open")
-        return subscription.message_bytes_max
-
-    def _publish(self, frame: Frame, records: list[Published]) -> None:
-        data = decode_data(frame.payload)
-        subscription = self.subscriptions[data.subscription]
-        if not -1 <= data.partition < subscription.partition_count:
-            self._refuse(
-                frame.message_id,
-                f"{subscription.request.topic} has {subscription.partition_count} partitions, "
-                f"there is no partition {data.partition}",
-                "UNKNOWN_TOPIC_OR_PARTITION",
-            )
-            return
-        size = len(frame.payload)
-        if not self.publishes.begin(frame.message_id, size):
-            raise PushFrameError(f"message id {frame.message_id} is used by a publish in progress")
-        topic, count = subscription.request.topic, subscription.partition_count
-        records.append(Published(frame.message_id, topic, data, size, count))
-
-    def published(self, message_id: int, partition: int, offset: int, now: float) -> list[Reaction]:
-        """A published record is on disk."""
-        return self._publish_done(
-            message_id, b'{"partition":%d,"offset":%d}' % (partition, offset), now
-        )
-
-    def publish_refused(self, message_id: int, refusal: Refusal, now: float) -> list[Reaction]:
-        """A published record was not appended, or is not known to be on disk."""
-        return self._publish_done(message_id, write_refusal(refusal), now)
-
-    def _publish_done(self, message_id: int, payload: bytes, now: float) -> list[Reaction]:
-        was_full = self.publishes.is_full
-        self.publishes.end(message_id)
-        if self.state is not State.CLOSED:
-            self._acknowledge_with(message_id, payload)
-            self._last_sent_at = now
-        if self.state is State.DRAINING:
-            self._close_if_drained(now)
-        if was_full and not self.is_ending:
-            return self._handle_frames(now)
-        return self._take()
-
-    # --- Commits ---
-
-    def _commit_offset(self, frame: Frame) -> None:
-        try:
-            offsets = read_commit(frame.payload)
-        except PushPayloadError as error:
-            self._refuse(frame.message_id, str(error))
-            return
-        by_topic = {
-            one.request.topic: one
-            for one in self.subscriptions.values()
-            if one.is_open and one.has_group
-        }
-        missing = sorted(offsets.keys() - by_topic.keys())
-        if missing:
-            self._refuse(
-                frame.message_id,
-                f"COMMIT_OFFSET names {missing[0][:249]}, which has no subscription with a group "
-                "in this session",
-            )
-            return
-        if frame.message_id in self._commits:
-            raise PushFrameError(f"message id {frame.message_id} is used by a commit in progress")
-        self._commits[frame.message_id] = len(offsets), None
-        for topic, positions in offsets.items():
-            number, group = by_topic[topic].number, by_topic[topic].request.group
-            assert group is not None
-            self._reactions.append(Commit(number, group, topic, positions, frame.message_id))
+        self._unsubscribed(message_id, topic)
 
     def validate(self) -> None:
         """Assert the invariants."""
@@ -437,7 +285,3 @@ class PushSession(SessionCore):
             subscription.validate()
         self.publishes.validate()
         assert [first for first, _ in self._owners] == sorted({first for first, _ in self._owners})
-
-
-def _first_id(run: tuple[int, int]) -> int:
-    return run[0]

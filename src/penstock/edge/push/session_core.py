@@ -34,6 +34,8 @@ class SessionCore:
         self._opened_at = self._last_received_at = self._last_sent_at = now
         self._has_frame = False
         self._expires_at: float | None = None
+        self._frame_began_at: float | None = None
+        """When the first byte of an incomplete frame came."""
         self._drained_by = 0.0
         self._answers_disconnect = False
         self.subscriptions: dict[int, Subscription] = {}
@@ -41,6 +43,11 @@ class SessionCore:
         self._commits: dict[int, tuple[int, Refusal | None]] = {}
         """COMMIT_OFFSET frames by message id: topics that are not committed yet, and a refusal."""
         self._reactions: list[Reaction] = []
+
+    @property
+    def opened_at(self) -> float:
+        """When the client connected."""
+        return self._opened_at
 
     @property
     def is_ending(self) -> bool:
@@ -66,6 +73,14 @@ class SessionCore:
         """Whether too many requests are in progress to begin another."""
         return self.publishes.is_full or len(self._commits) >= limits.COMMITS_IN_FLIGHT_MAX
 
+    @property
+    def _is_settling(self) -> bool:
+        """Whether acknowledgements of queues are not stored yet."""
+        return False
+
+    def _expire(self, now: float) -> None:
+        """Forget records of queues whose lock expired."""
+
     def _handle_frames(self, now: float) -> list[Reaction]:  # noqa: ARG002 (of the session)
         """Handle received frames that waited for a request in progress."""
         return self._take()
@@ -82,6 +97,8 @@ class SessionCore:
             times.append(self._opened_at + limits.FIRST_FRAME_SECONDS_MAX)
         if self._expires_at is not None:
             times.append(self._expires_at)
+        if self._frame_ends_at is not None:
+            times.append(self._frame_ends_at)
         times += (
             one.last_commit_at + limits.COMMIT_INTERVAL_SECONDS
             for one in self.subscriptions.values()
@@ -150,7 +167,12 @@ class SessionCore:
             self._commit_if_due(subscription, now, is_forced=True)
         elif is_committed and ending_id is not None:
             self._forget(subscription)
-            self._answer(ending_id, {"unsubscribed": subscription.request.topic})
+            self._unsubscribed(ending_id, subscription.request.topic)
+
+    def _unsubscribed(self, message_id: int, topic: str) -> None:
+        """Answer when the last subscription that the request ends has ended."""
+        if not any(one.ending_id == message_id for one in self.subscriptions.values()):
+            self._answer(message_id, {"unsubscribed": topic})
 
     def _forget(self, subscription: Subscription) -> None:
         del self.subscriptions[subscription.number]
@@ -164,18 +186,36 @@ class SessionCore:
             self._closed("the session did not end in time")
         if self.is_ending:
             return self._take()
-        if not self._has_frame and now >= self._opened_at + limits.FIRST_FRAME_SECONDS_MAX:
-            self._end("no frame came within 10 s", INVALID_REQUEST, now)
-        elif now >= self._last_received_at + limits.SILENCE_SECONDS_MAX:
-            self._end("nothing came from the client for 45 s", "REQUEST_TIMED_OUT", now)
-        elif self._expires_at is not None and now >= self._expires_at:
-            self._end("the credentials expired", "SASL_AUTHENTICATION_FAILED", now, 0)
-        else:
-            if now >= self._last_sent_at + limits.HEARTBEAT_SECONDS:
-                self._send(FrameType.HEARTBEAT, 0, b"", now)
-            for subscription in tuple(self.subscriptions.values()):
-                self._commit_if_due(subscription, now)
+        overdue = self._overdue(now)
+        if overdue is not None:
+            self._end(*overdue)
+            return self._take()
+        if now >= self._last_sent_at + limits.HEARTBEAT_SECONDS:
+            self._send(FrameType.HEARTBEAT, 0, b"", now)
+        for subscription in tuple(self.subscriptions.values()):
+            self._commit_if_due(subscription, now)
+        self._expire(now)
         return self._take()
+
+    @property
+    def _frame_ends_at(self) -> float | None:
+        """Return when an incomplete frame must be complete; frames of a full session wait."""
+        if self._frame_began_at is None or self._is_full:
+            return None
+        return self._frame_began_at + limits.FRAME_SECONDS_MAX
+
+    def _overdue(self, now: float) -> tuple[str, str, float, int | None] | None:
+        """Return why the session ends now, with the code, the time and the time to come back."""
+        frame_ends_at = self._frame_ends_at
+        if not self._has_frame and now >= self._opened_at + limits.FIRST_FRAME_SECONDS_MAX:
+            return "no frame came within 10 s", INVALID_REQUEST, now, None
+        if now >= self._last_received_at + limits.SILENCE_SECONDS_MAX:
+            return "nothing came from the client for 45 s", "REQUEST_TIMED_OUT", now, None
+        if frame_ends_at is not None and now >= frame_ends_at:
+            return "a frame was not complete within 30 s", INVALID_REQUEST, now, None
+        if self._expires_at is not None and now >= self._expires_at:
+            return "the credentials expired", "SASL_AUTHENTICATION_FAILED", now, 0
+        return None
 
     def drain(self, reason: str, code: str, retry_after_ms: int, now: float) -> list[Reaction]:
         """Send DISCONNECT with the reason, commit acknowledged positions, and close."""
@@ -222,6 +262,8 @@ class SessionCore:
 
     def _close_if_drained(self, now: float) -> None:
         if self.state is not State.DRAINING or self._commits or len(self.publishes):
+            return
+        if self._is_settling:
             return
         if any(one.committing is not None for one in self.subscriptions.values()):
             return

@@ -51,6 +51,7 @@ class Subscription:
         "_unacknowledged",
         "acknowledged",
         "committing",
+        "credit",
         "credit_used",
         "ending_id",
         "is_open",
@@ -66,6 +67,8 @@ class Subscription:
     def __init__(self, number: int, request: SubscribeRequest) -> None:
         self.number = number
         self.request = request
+        self.credit = request.credit
+        """Records that may be unacknowledged."""
         self.is_open = False
         """Whether its topic is known, and the client may use it."""
         self.partition_count = 0
@@ -89,6 +92,8 @@ class Subscription:
         self.is_open = True
         self.partition_count = topic.partition_count
         self.message_bytes_max = topic.message_bytes_max
+        if topic.buffer_size is not None:
+            self.credit = min(self.credit, topic.buffer_size)
         if not self.request.publish:
             self.positions = dict(topic.positions)
             self._ready = dict.fromkeys(topic.positions)
@@ -123,7 +128,7 @@ class Subscription:
         """Return the partition to read next; it is not ready until `deliver` or `news`."""
         if not self._ready or self.ending_id is not None:
             return None
-        if self.credit_used >= self.request.credit:
+        if self.credit_used >= self.credit:
             return None
         partition = next(iter(self._ready))
         del self._ready[partition]
@@ -148,7 +153,7 @@ class Subscription:
         nexts, counts, tails = run.nexts, run.counts, run.tails
         index = bisect_right(nexts, position)
         frames: list[bytes] = []
-        credit_left = self.request.credit - self.credit_used
+        credit_left = self.credit - self.credit_used
         count = size = 0
         first_id, end = message_id, len(tails)
         unacknowledged, pack = self._unacknowledged, DATA_HEAD.pack
@@ -205,7 +210,7 @@ class Subscription:
         """Assert the invariants."""
         assert self.credit_used == sum(one.record_count for one in self._unacknowledged)
         assert self.unacknowledged_bytes == sum(one.size_bytes for one in self._unacknowledged)
-        assert self.credit_used <= self.request.credit or len(self._unacknowledged) == 1
+        assert self.credit_used <= self.credit or len(self._unacknowledged) == 1
         ids = [one.message_id for one in self._unacknowledged]
         assert ids == sorted(set(ids))
         lowest: dict[int, int] = {}

@@ -5,8 +5,8 @@ Guarantees:
 - sessions take turns: one that has much to deliver, or reads slowly, delays the others by one turn;
 - the work on deliveries in one turn of the event loop is bounded, and requests of Kafka clients go
   on in between;
-- the number of sessions, of sessions of one address, and of connections that are not authenticated
-  is bounded; above the last bound the oldest one is closed;
+- the number of sessions, of sessions of one address or principal, and of connections that are not
+  authenticated is bounded; above the last bound the oldest one is closed;
 - one timer serves the time limits of all sessions, and none runs without sessions.
 
 It creates no connection: `server` does.
@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from penstock.core.client_host import host_of
 from penstock.core.deadlines import DeadlineTable
 from penstock.core.metrics import Counter, Registry
 from penstock.edge.push import limits
@@ -37,6 +38,9 @@ ARENA_BYTES: Final = 65_536
 class Served(Protocol):
     """A connection of a push client."""
 
+    number: int
+    """Of this connection in the life of the broker."""
+    client: object
     check_at: float
     check_key: int
     is_queued: bool
@@ -99,6 +103,10 @@ class PushCounters:
         self.failures = counter(
             "push_failures_total", "Push sessions that ended with an unexpected error."
         )
+        self.expired = counter(
+            "push_expired_locks_total",
+            "Records of queues that were delivered by push and not acknowledged in time.",
+        )
         self.delivered = counter("push_delivered_records_total", "Records delivered by push.")
         self.published = counter("push_published_records_total", "Records published by push.")
         self.received_bytes: Counter = counter(
@@ -124,6 +132,7 @@ class PushShared:
         *,
         sessions_max: int,
         sessions_per_address_max: int,
+        sessions_per_principal_max: int = 2**31,
         read_seconds: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`read_seconds` measures work: the time of some event loops stands still in a turn."""
@@ -133,12 +142,16 @@ class PushShared:
         self.loop = asyncio.get_running_loop()
         self.sessions_max = sessions_max
         self.sessions_per_address_max = sessions_per_address_max
+        self.sessions_per_principal_max = sessions_per_principal_max
         self.arena = memoryview(bytearray(ARENA_BYTES))
         """Received bytes of the connection that is being handled."""
         self.cache = RunCache()
         self.feeds = Feeds(broker, self.loop)
+        self.queue_cache = RunCache(limits.QUEUE_CACHE_BYTES_MAX)
         self.connections: dict[Served, None] = {}
         self._by_address: Multiset[str] = Multiset()
+        self._principals: dict[Served, str] = {}
+        self._by_principal: Multiset[str] = Multiset()
         self._unproven: dict[Served, None] = {}
         self._stalled: dict[Served, None] = {}
         self._waits_for_room: dict[Served, None] = {}
@@ -151,10 +164,17 @@ class PushShared:
         self._is_stopped = False
         self.counters = PushCounters(metrics, self)
 
-    def follow(self, sessions_max: int, sessions_per_address_max: int) -> None:
+    def follow(
+        self, sessions_max: int, sessions_per_address_max: int, sessions_per_principal_max: int
+    ) -> None:
         """Use other limits; sessions above them stay until they end."""
         self.sessions_max = sessions_max
         self.sessions_per_address_max = sessions_per_address_max
+        self.sessions_per_principal_max = sessions_per_principal_max
+
+    def seconds(self) -> float:
+        """Return the time of the event loop."""
+        return self.loop.time()
 
     # --- Connections ---
 
@@ -162,11 +182,13 @@ class PushShared:
         """Count a new connection; return whether it is within the limits."""
         self.counters.opened.value += 1
         self.connections[connection] = None
-        self._by_address[connection.address] += 1
+        connection.number = int(self.counters.opened.value)
+        host = host_of(connection.address)
+        self._by_address[host] += 1
         is_refused = (
             self._is_stopped
             or len(self.connections) > self.sessions_max
-            or self._by_address[connection.address] > self.sessions_per_address_max
+            or self._by_address[host] > self.sessions_per_address_max
         )
         if is_refused:
             self.counters.refused.value += 1
@@ -180,17 +202,32 @@ class PushShared:
                 oldest.abort()
         return True
 
-    def proven(self, connection: Served) -> None:
-        """A client is authenticated."""
+    def proven(self, connection: Served, principal: str | None) -> bool:
+        """Count an authenticated client; return whether its principal is within the limit."""
         self._unproven.pop(connection, None)
+        if principal is None or connection not in self.connections:
+            return True
+        if connection not in self._principals:
+            self._principals[connection] = principal
+            self._by_principal[principal] += 1
+        if self._by_principal[principal] > self.sessions_per_principal_max:
+            self.counters.refused.value += 1
+            return False
+        return True
 
     def dismiss(self, connection: Served) -> None:
         """A connection is gone."""
         if self.connections.pop(connection, self) is self:
             return
-        self._by_address[connection.address] -= 1
-        if not self._by_address[connection.address]:
-            del self._by_address[connection.address]
+        host = host_of(connection.address)
+        self._by_address[host] -= 1
+        if not self._by_address[host]:
+            del self._by_address[host]
+        principal = self._principals.pop(connection, None)
+        if principal is not None:
+            self._by_principal[principal] -= 1
+            if not self._by_principal[principal]:
+                del self._by_principal[principal]
         self._held_bytes -= connection.held_bytes
         connection.held_bytes = 0
         self._unproven.pop(connection, None)

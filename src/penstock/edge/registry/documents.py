@@ -5,6 +5,7 @@ fields, wrong types, and values above a bound. Fields are added, never removed. 
 for requests, and `ignore` for answers: an older node reads the answer of a newer registry.
 """
 
+import hashlib
 import re
 from typing import Annotated, Final, Literal
 
@@ -18,7 +19,9 @@ from penstock.edge.registry.topic_patterns import PATTERNS_MAX, pattern_problem
 ID_CHARACTERS_MAX: Final = 128
 LABELS_MAX: Final = 32
 ADDRESSES_MAX: Final = 8
-REVISION_MAX: Final = 2**53
+REVISION_MAX: Final = 2**43
+"""Revisions begin with the clock's milliseconds: this is the year 2248. A higher one is nonsense,
+and a node that stored it would refuse all later answers."""
 TEXT_CHARACTERS_MAX: Final = 500
 
 _ID: Final = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{ID_CHARACTERS_MAX - 1}}}"
@@ -148,6 +151,15 @@ class TopologyDocument(Answer):
     up: Patterns
     revision: Annotated[int, Field(ge=1, le=REVISION_MAX)]
     instance: Instance
+
+
+def entity_tag(document: TopologyDocument) -> str:
+    """Return the ETag of a topology: its revision and a digest of its content.
+
+    The content counts too: two copies of a registry can give one revision to different answers.
+    """
+    content = document.model_dump_json(include={"role", "parent", "down", "up"})
+    return f'"{document.revision}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"'
 
 
 class LevelDocument(Answer):

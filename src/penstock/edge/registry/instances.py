@@ -25,7 +25,8 @@ from penstock.edge.registry.node_entry import NO_INSTANCE, NodeEntry
 SILENCE_SECONDS: Final = 90.0
 """Three polls: a process that is alive has been seen within this time."""
 INSTANCE_MAX: Final = 2**53
-"""The largest integer that every JSON parser reads exactly."""
+"""The largest integer that every JSON parser reads exactly. Only an answer that is nonsense leads
+to it: the next number is 1 again, so copied disks are found also then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,5 +82,7 @@ def new_instance(entry: NodeEntry) -> NodeEntry:
 
 
 def _next(entry: NodeEntry, shown: int, boot: str) -> NodeEntry:
-    number = min(max(entry.instance, shown) + 1, INSTANCE_MAX)
+    number = max(entry.instance, shown) + 1
+    if number > INSTANCE_MAX:
+        return replace(entry, instance=1, boot=boot, used_instance=NO_INSTANCE)
     return replace(entry, instance=number, boot=boot)

@@ -41,6 +41,7 @@ from penstock.edge.registry.documents import (
     NodeId,
     NodePatch,
     Registration,
+    entity_tag,
 )
 from penstock.edge.registry.identities import bearer_token, is_same, token_identity
 from penstock.edge.registry.node_roles import Role
@@ -202,13 +203,13 @@ class _Endpoints:
             raise unauthorized()  # before its body is read
         given = await _body(Registration, request)
         found = await self._desk.run(lambda: self._service.register(node_id, given, caller))
-        return _answer(found, etag=_etag(found.revision))
+        return _answer(found, etag=entity_tag(found))
 
     async def _poll(self, request: Request) -> Response:
         node_id, caller = _node_id(request), self._caller(request)
         instance = _checked(_INSTANCE, request.query_params.get("instance", "0"), "instance")
         found = await self._desk.run(lambda: self._service.poll(node_id, instance, caller))
-        etag = _etag(found.revision)
+        etag = entity_tag(found)
         known = request.headers.get("if-none-match", "").split(",")
         if etag in (one.strip() for one in known):
             return Response(status_code=304, headers={"etag": etag})
@@ -295,10 +296,6 @@ def _checked(adapter: TypeAdapter[Result], text: str, name: str) -> Result:
         return adapter.validate_strings(text)
     except ValidationError as error:
         raise _malformed(f"{name}: {_first(error)}") from error
-
-
-def _etag(revision: int) -> str:
-    return f'"{revision}"'
 
 
 async def _body(model: type[Body], request: Request) -> Body:

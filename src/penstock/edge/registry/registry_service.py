@@ -6,6 +6,7 @@ nothing writes nothing.
 
 Revisions rise with each change of an answer. A start begins with a revision above all earlier ones
 and not below the clock's milliseconds, so nodes follow a registry that was restored from a backup.
+A clock after the year 2109 does not count: revisions must stay below their bound.
 
 It is blocking code for one thread at a time. It does NOT speak HTTP: `registry_app` does.
 """
@@ -19,6 +20,7 @@ from typing import Final, Protocol
 
 from penstock.core.clock import Clock
 from penstock.edge.registry.documents import (
+    REVISION_MAX,
     LevelDocument,
     LevelPatch,
     NodeDocument,
@@ -53,6 +55,7 @@ logger = logging.getLogger(__name__)
 
 NODES_MAX: Final = 100_000
 """Each has about 2 KB of memory: 200 MB for all."""
+CLOCK_MS_MAX: Final = REVISION_MAX // 2
 
 
 class Store(Protocol):
@@ -121,7 +124,8 @@ class RegistryService:
         self._reports: dict[str, Registration] = {}
         self._conflicts: dict[str, Conflict] = {}
         newest = max((one.revision for one in stored.entries), default=0)
-        self._start_revision = max(stored.revision + 1, newest + 1, clock.now_ms())
+        clock_ms = min(clock.now_ms(), CLOCK_MS_MAX)
+        self._start_revision = max(stored.revision + 1, newest + 1, clock_ms)
         self._revision = self._start_revision
         store.save_revision(self._revision)
 
@@ -206,6 +210,18 @@ class RegistryService:
             entry = NodeEntry(node_id, identity)
         self._keep(replace(entry, identity=identity))
         return TokenDocument(id=node_id, token=token)
+
+    def admit_root(self, node_id: str, identity: str) -> None:
+        """Create the ROOT whose process runs this registry, or give it this key.
+
+        The process that had the node before has ended, because it had this registry open: a new
+        one does not wait for its silence. A role that an operator has assigned stays.
+        """
+        entry = self._tree.get(node_id)
+        if entry is None:
+            self._check_room()
+            entry = NodeEntry(node_id, identity, chosen_role=Role.ROOT)
+        self._keep(new_instance(replace(entry, identity=identity)))
 
     def remove(self, node_id: str) -> None:
         """Remove a node; its children get another parent when they poll next."""

@@ -17,7 +17,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from penstock.core.clock import Clock
-from penstock.edge.registry.documents import Disk, Health, Registration, TopologyDocument
+from penstock.edge.registry.documents import (
+    Disk,
+    Health,
+    Registration,
+    TopologyDocument,
+    entity_tag,
+)
 from penstock.edge.registry.node_entry import Topology
 from penstock.edge.registry.node_roles import Role
 from penstock.edge.registry.registry_errors import RegistryUnreachableError
@@ -157,6 +163,7 @@ class TopologyClient:
             self._failed(str(error))
             return None
         if answer.status == _NOT_MODIFIED and not registers:
+            self._follower.confirm()
             self._succeeded()
         elif answer.status == _OK:
             await self._accept(answer.body, report if registers else None)
@@ -192,7 +199,7 @@ class TopologyClient:
     async def _poll(self) -> HttpAnswer:
         last = self._follower.last
         assert last is not None
-        headers = self._headers() | {"If-None-Match": f'"{last.revision}"'}
+        headers = self._headers() | {"If-None-Match": entity_tag(last)}
         path = f"{_PREFIX}/topology/{self._facts.id}?instance={last.instance}"
         return await self._http.call("GET", path, headers)
 

@@ -5,6 +5,8 @@ changes nothing. Guarantees:
 
 - an answer is refused with a reason if it is not the JSON of a topology, is for another node, names
   the node as its own parent, gives a ROOT a parent, or is older than the one that is followed;
+- after `OLDER_ANSWERS_MAX` older answers in a row the registry is followed again: the revision on
+  the disk was wrong then, and a cache or a copy does not answer alone for so long;
 - an answer without a parent keeps the parent of before: to be without a parent is no better;
 - polls are spread: 80 to 120 % of the interval, and anywhere within the first interval after a
   start with a known topology. So sites that return at the same time do not poll at the same time.
@@ -25,6 +27,8 @@ from penstock.edge.registry.node_roles import Role
 JITTER: Final = 0.2
 RETRY_AFTER_SECONDS_MAX: Final = 3_600.0
 """The longest pause that a registry can ask for."""
+OLDER_ANSWERS_MAX: Final = 20
+"""Ten minutes of polls: a revision that no registry gave does not cut a node off for ever."""
 FIRST_SECONDS_MAX: Final = 1.0
 """A node without a topology registers within this time."""
 REASON_CHARACTERS_MAX: Final = 300
@@ -45,6 +49,10 @@ class TopologyFollower:
         """`last` is the answer that the node has on its disk."""
         self.node_id = node_id
         self.last = last if last is not None and last.id == node_id else None
+        self._older_answers = 0
+        """Answers in a row with a revision below the one that is followed."""
+        self._older_revision = 0
+        """The revision of the last of these answers; a lower one begins the row anew."""
 
     def judge(self, data: bytes) -> TopologyDocument | RefusedAnswer:
         """Return the topology of an answer, to be stored and then passed to `follow`."""
@@ -58,6 +66,12 @@ class TopologyFollower:
         if problem is not None:
             return RefusedAnswer(problem)
         last = self.last
+        if last is not None and self._is_older(found, last) and not self._is_believed(found):
+            return RefusedAnswer(
+                f"the answer has revision {found.revision}, and revision {last.revision} is known: "
+                "a cache or a copy of the registry has answered. It is followed after "
+                f"{OLDER_ANSWERS_MAX} such answers in a row"
+            )
         if found.parent is None and found.role is not Role.ROOT and last is not None:
             return found.model_copy(update={"parent": last.parent})
         return found
@@ -66,11 +80,27 @@ class TopologyFollower:
         """Follow a topology; return whether it differs from the one before."""
         before = self.last
         self.last = found
+        self.confirm()
         return before is None or topology_of(before) != topology_of(found)
+
+    def confirm(self) -> None:
+        """The registry has confirmed the revision that is followed."""
+        self._older_answers = self._older_revision = 0
 
     def first_pause_seconds(self, interval_seconds: float, fraction: float) -> float:
         """Return the time until the first call; `fraction` is random, from 0 to 1."""
         return fraction * (FIRST_SECONDS_MAX if self.last is None else interval_seconds)
+
+    @staticmethod
+    def _is_older(found: TopologyDocument, last: TopologyDocument) -> bool:
+        return found.registry == last.registry and found.revision < last.revision
+
+    def _is_believed(self, found: TopologyDocument) -> bool:
+        """Count an older answer; return whether the row is long enough and never fell."""
+        has_fallen = found.revision < self._older_revision
+        self._older_answers = 1 if has_fallen else self._older_answers + 1
+        self._older_revision = found.revision
+        return self._older_answers > OLDER_ANSWERS_MAX
 
     def _problem(self, found: TopologyDocument) -> str | None:
         if found.id != self.node_id:
@@ -79,14 +109,6 @@ class TopologyFollower:
             return f"the answer names node {self.node_id} as its own parent"
         if found.role is Role.ROOT and found.parent is not None:
             return f"the answer gives the ROOT a parent, {found.parent.id}"
-        last = self.last
-        if last is None or last.registry != found.registry:
-            return None
-        if found.revision < last.revision:
-            return (
-                f"the answer has revision {found.revision}, and revision {last.revision} is known: "
-                "a cache or a copy of the registry has answered"
-            )
         return None
 
 

@@ -11,14 +11,15 @@ from functools import partial
 
 from penstock.cluster.configs.described_configs import DescribedConfig
 from penstock.cluster.configs.group_configs import (
+    DEAD_LETTER_TOPIC,
     GROUP_CONFIGS,
     describe_group,
     group_rules,
     text_in_force,
 )
-from penstock.cluster.configs.setting_changes import SettingsChange
+from penstock.cluster.configs.setting_changes import EditKind, SettingsChange
 from penstock.cluster.service import MetadataService
-from penstock.core.errors import PenstockError
+from penstock.core.errors import InvalidTopicConfigError, PenstockError
 from penstock.core.settings.coordinator_settings import GroupsSettings
 from penstock.core.settings.tree import Settings
 from penstock.node.administration.each_change import change_each
@@ -32,11 +33,13 @@ class Groups:
     def __init__(self, metadata: MetadataService, settings: GroupsSettings) -> None:
         self._metadata = metadata
         self._rules = group_rules(settings)
+        self._letter_prefix = settings.dead_letter_topic_prefix
         self._log_values_out_of_bounds()
 
     def follow(self, settings: Settings) -> None:
         """Change the default values of groups, and the bounds of all."""
         self._rules = group_rules(settings.groups)
+        self._letter_prefix = settings.groups.dead_letter_topic_prefix
         self._log_values_out_of_bounds()
 
     def describe_settings(self, name: str) -> tuple[DescribedConfig, ...]:
@@ -47,11 +50,21 @@ class Groups:
         self, changes: Sequence[SettingsChange], *, validate_only: bool
     ) -> list[PenstockError | None]:
         """Return one outcome for each group; when the call returns, its next heartbeat uses it."""
-        return await change_each(
-            changes,
-            partial(
-                self._metadata.change_group_settings, rules=self._rules, validate_only=validate_only
-            ),
+        return await change_each(changes, partial(self._change, validate_only=validate_only))
+
+    async def _change(self, change: SettingsChange, *, validate_only: bool) -> None:
+        for edit in change.edits:
+            name = edit.value.strip()
+            if edit.name != DEAD_LETTER_TOPIC or not name or edit.kind is EditKind.DELETE:
+                continue
+            if not name.startswith(self._letter_prefix):
+                raise InvalidTopicConfigError(
+                    f"Invalid value {name[:249]} for configuration {edit.name}: names of "
+                    f"dead-letter topics begin with {self._letter_prefix!r} "
+                    "(errors.deadletterqueue.topic.name.prefix)"
+                )
+        await self._metadata.change_group_settings(
+            change, rules=self._rules, validate_only=validate_only
         )
 
     def _log_values_out_of_bounds(self) -> None:

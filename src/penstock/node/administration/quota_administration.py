@@ -9,12 +9,28 @@ from collections.abc import Sequence
 from functools import partial
 
 from penstock.broker.quotas.quotas import Quotas
+from penstock.broker.quotas.rates import Windows
 from penstock.cluster.changes import Change, QuotasChanged
 from penstock.cluster.image import MetadataImage
 from penstock.cluster.quota_changes import QuotaChange
 from penstock.cluster.service import MetadataService
+from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.core.metrics import Registry
+from penstock.core.settings.tree import Settings
 from penstock.node.administration.each_change import change_each
+
+
+def open_quotas(settings: Settings, clock: Clock, metrics: Registry) -> Quotas:
+    """Return the counters of quotas; no quota is set yet."""
+    given = settings.quotas
+    quotas = Quotas(
+        clock,
+        Windows(given.window_count, given.window_seconds * 1000),
+        Windows(given.controller_window_count, given.controller_window_seconds * 1000),
+    )
+    quotas.register(metrics)
+    return quotas
 
 
 class QuotaChanges:

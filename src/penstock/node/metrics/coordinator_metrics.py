@@ -66,7 +66,7 @@ def _group_states(runtime: "Runtime") -> Iterator[tuple[str, ...]]:
         shard = driver.shard
         assert isinstance(shard, GroupShard)
         state = shard.state
-        for group in (*state.classic.values(), *state.consumer.values()):
+        for group in (*state.classic.values(), *state.consumer.values(), *state.share.values()):
             yield group.type_name, group.state_name
 
 

@@ -9,9 +9,9 @@ CALL_SLOTS: Final = 4
 time: a marker that waits for a slow replica, or a question that a coordinator keeps for a moment,
 holds up the items of its own request only."""
 
-SHARE_LANES: Final = 6
-"""Connections to one broker for share groups: one for each type of request for share state, and one
-for the ends of logs."""
+SHARE_LANES: Final = 7
+"""Connections to one broker for share groups: one for each type of request for share state, one for
+the ends of logs, and one for dead letters."""
 
 CONNECTIONS_MAX: Final = 2 * BROKERS_MAX * (1 + 2 * CALL_SLOTS + SHARE_LANES)
 """Each other broker has one connection for fetches, `CALL_SLOTS` for markers and for questions, and

@@ -10,8 +10,8 @@ listeners. Guarantees:
   that also signs certificates of clients would make brokers of them.
 - No answer to a client shows its address.
 
-Without TLS, each process that reaches the port can act as a broker: it can read all records and end
-transactions. A log line says so, unless only this machine or a private network reaches it.
+Without TLS, each process that reaches the port can act as a broker: it can read and append records
+and end transactions. A log line says so, unless only this machine or a private network reaches it.
 """
 
 import logging
@@ -72,6 +72,7 @@ PEER_HANDLERS: Final[Mapping[int, Handler]] = MappingProxyType(
         key: HANDLERS[key]
         for key in (
             ApiKey.API_VERSIONS,
+            ApiKey.PRODUCE,
             ApiKey.FETCH,
             ApiKey.LIST_OFFSETS,
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -206,8 +207,8 @@ def _warn_without_tls(host: str) -> None:
     if not is_private or host in ("0.0.0.0", "::"):  # noqa: S104 (compared only)
         logger.warning(
             "connections between brokers on %s have no TLS: each process that reaches the port can "
-            "read all records and end transactions. Set cluster.tls_certificate, cluster.tls_key "
-            "and cluster.tls_ca",
+            "read and append records and end transactions. Set cluster.tls_certificate, "
+            "cluster.tls_key and cluster.tls_ca",
             host,
         )
 

@@ -5,7 +5,7 @@ caller may. A list on a broker that never had a pipe is empty and imports nothin
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from penstock.admin.pipe_models import (
     PARTITIONS_SHOWN_MAX,
@@ -14,7 +14,7 @@ from penstock.admin.pipe_models import (
     PipeEntry,
     PipePartition,
 )
-from penstock.admin.ports import Caller
+from penstock.admin.ports import Caller, RefreshDesk
 from penstock.broker.peer import Peer
 from penstock.core.errors import BrokerUnreachableError
 from penstock.core.settings.pipe_declarations import pipe_of
@@ -49,9 +49,10 @@ class Running(Protocol):
 class NodePipes:
     """`admin.ports.PipeDesk`."""
 
-    def __init__(self, served: Callable[[], Running | None]) -> None:
+    def __init__(self, served: Callable[[], Running | None], refreshes: RefreshDesk) -> None:
         """`served` returns None until the broker is started."""
         self._served = served
+        self._refreshes = refreshes
 
     def allows(self, caller: Caller, operation: Operation) -> bool:
         """Whether access rules allow the operation on the cluster to the caller."""
@@ -65,6 +66,12 @@ class NodePipes:
         api = DESCRIBE if operation is Operation.DESCRIBE else ALTER
         security.audit.denied_over_http(peer, api, operation)
         return False
+
+    @property
+    def refreshes(self) -> RefreshDesk:
+        """The refreshes of mirrors and of push subscribers."""
+        self._running()
+        return self._refreshes
 
     def pipes(self) -> Sequence[PipeEntry]:
         """Return all pipes."""
@@ -117,6 +124,12 @@ class NodePipes:
         """Let the pipe write these topics again, or all promoted ones; return their names."""
         return await self._book().restore(name, topics)
 
+    def reset(
+        self, name: str, topics: Sequence[str], start: Literal["earliest", "latest"]
+    ) -> list[str]:
+        """Send topics of an up pipe from the start or the end of their logs; return their names."""
+        return self._book().reset(name, topics, start)
+
     def _book(self) -> "PipeBook":
         return self._running().pipes.open()
 
@@ -132,6 +145,8 @@ def _entry(status: "PipeStatus") -> PipeEntry:
     return PipeEntry(
         name=options.name,
         parent=options.parent,
+        direction=options.direction,
+        site=options.site if options.direction == "up" else "",
         topics=list(options.topics),
         groups=list(options.groups),
         health=health.state.value,
@@ -143,6 +158,7 @@ def _entry(status: "PipeStatus") -> PipeEntry:
         lag_records=status.lag_records,
         records=status.records,
         size_bytes=status.size_bytes,
+        waiting_bytes=status.waiting_bytes,
         records_per_second=round(status.records_per_second, 1),
         bytes_per_second=round(status.bytes_per_second, 1),
         seconds_to_catch_up=status.seconds_to_catch_up,

@@ -5,16 +5,19 @@ appended as a follower appends its leader's: offsets, epochs, producers and gaps
 
 Guarantees: records are appended to a mirror only, also if a promotion came between a fetch and its
 answer. While a log is cut it has no leader, and clients retry; the cut ends even if its pipe is
-stopped meanwhile. Offsets of groups are committed as a client that is not a member commits them.
+stopped meanwhile. A cut raises the leader epoch before other records are copied: children of this
+broker that did not fetch meanwhile compare their logs again too. Offsets of groups are committed as
+a client that is not a member commits them.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.broker.peer import UNKNOWN_PEER, Peer
+from penstock.cluster.image import TopicImage
 from penstock.core.errors import (
     BrokerAnswerError,
     NotLeaderError,
@@ -45,6 +48,7 @@ from penstock.replication.waits import CommitWait
 from penstock.security.acls.values import Operation, ResourceType
 from penstock.storage.disk.disk_guard import DiskGuard, DiskState
 from penstock.storage.log.log_types import AppendInfo
+from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.service import StorageService
 
 logger = logging.getLogger(__name__)
@@ -68,6 +72,9 @@ _BUSY: Final = frozenset(
     }
 )
 """The answers of a coordinator whose group has members."""
+
+
+RefreshWith = Callable[[str, TopicPartition, int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,13 @@ class MirrorLogs:
         self._defaults = defaults
         self._cutting: set[TopicPartition] = set()
         self._asker = PipeAsker()
+        self.refresh_with: RefreshWith | None = None
+        """Replaces a topic by a snapshot; set by the book of pipes."""
+
+    @property
+    def storage(self) -> StorageService:
+        """The storage of this broker."""
+        return self._storage
 
     # --- Topics ---
 
@@ -131,7 +145,15 @@ class MirrorLogs:
             len(found.partitions),
             "" if mirror is None else mirror.pipe,
             mirror is not None and mirror.is_restoring,
-            "compact" in policy,
+            "compact" in policy or self._has_gaps(found),
+        )
+
+    def _has_gaps(self, topic: TopicImage) -> bool:
+        """Whether batches differ from the parent's: compaction, or a snapshot."""
+        return any(
+            partition.log.settings.is_compacted
+            for index in range(len(topic.partitions))
+            if (partition := self._replicas.find(topic.name, index)) is not None
         )
 
     def names(self, pipe: str) -> Collection[str]:
@@ -179,6 +201,10 @@ class MirrorLogs:
             return None
         log = partition.log
         return OwnLog(log.log_start_offset, log.end_offset, log.latest_epoch)
+
+    def served_log(self, at: TopicPartition) -> PartitionLog:
+        """Return the log of a mirror that is served."""
+        return self._mirror(at).log
 
     def epoch_end(self, at: TopicPartition, epoch: int) -> EpochEnd:
         """Return where an epoch ends in the own log."""
@@ -238,12 +264,15 @@ class MirrorLogs:
         """Remove all records starting at the offset, or all; durably."""
         partition = self._mirror(at)
         epoch = partition.state.leader_epoch
+        had_records = partition.log.end_offset > partition.log.log_start_offset
         storage = self._storage
         work = storage.restart_log(at, offset) if is_restart else storage.truncate_log(at, offset)
         task = asyncio.get_running_loop().create_task(self._cut(partition, epoch, work))
         failure = await asyncio.shield(task)
         if failure is not None:
             raise failure
+        if had_records:
+            await self._topics.raise_epochs(at.topic, [-1] * at.partition + [epoch + 1])
 
     async def _cut(
         self, partition: HostedPartition, epoch: int, work: Coroutine[None, None, None]
@@ -265,6 +294,73 @@ class MirrorLogs:
         if self._replicas.find(*at) is partition:
             self._topics.begin_epoch(partition, epoch)
         return failure
+
+    async def refresh(self, pipe: str, at: TopicPartition, offset: int) -> None:
+        """Replace the topic of a partition by a snapshot that ends at the offset or later."""
+        assert self.refresh_with is not None
+        await self.refresh_with(pipe, at, offset)
+
+    async def replace(
+        self, places: Sequence[TopicPartition], work: Coroutine[None, None, None]
+    ) -> None:
+        """Replace the logs of mirrors by `work` while they have no leader.
+
+        A caller that is cancelled waits for the end of `work`, which uses the caller's files.
+        """
+        task = asyncio.get_running_loop().create_task(self._replace(places, work))
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.wait((task,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        failure = task.result()
+        if cancelled is not None:
+            raise cancelled
+        if failure is not None:
+            raise failure
+
+    async def _replace(
+        self, places: Sequence[TopicPartition], work: Coroutine[None, None, None]
+    ) -> PenstockError | None:
+        # A promotion meanwhile would let clients write records that the new log does not have.
+        async with self._topics.changes:
+            try:
+                found = [(one, one.state.leader_epoch) for one in map(self._mirror, places)]
+            except PenstockError as error:
+                work.close()
+                return error
+            failure = await self._replace_served(found, work)
+        if failure is None:
+            await self._topics.raise_epochs(places[0].topic, [epoch + 1 for _, epoch in found])
+        return failure
+
+    async def _replace_served(
+        self, found: Sequence[tuple[HostedPartition, int]], work: Coroutine[None, None, None]
+    ) -> PenstockError | None:
+        idle = []
+        for partition, epoch in found:
+            self._cutting.add(partition.name)
+            offset = partition.log.durable_offset
+            state = PartitionState(
+                partition.name, leader_epoch=epoch, is_leader=False, durable_offset=offset
+            )
+            successor = self._replicas.change_role(partition, state)
+            successor.is_refreshing = True
+            idle.append((successor, epoch))
+        try:
+            await work
+            for partition, _ in idle:
+                partition.refreshes += 1
+        except PenstockError as error:
+            return error
+        finally:
+            for partition, epoch in idle:
+                self._cutting.discard(partition.name)
+                self._replicas.was_cut(partition)
+                if self._replicas.find(*partition.name) is partition:
+                    self._topics.begin_epoch(partition, epoch)
+        return None
 
     def room(self) -> DiskRoom:
         """Return the free space of the disk, as it was last measured."""

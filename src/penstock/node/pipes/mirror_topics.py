@@ -66,6 +66,11 @@ class MirrorTopics:
         self._clock = clock
         self._choose = choose
 
+    @property
+    def changes(self) -> asyncio.Lock:
+        """Held while topics of this broker change: created, deleted, promoted, other epochs."""
+        return self._hosting.one_at_a_time
+
     def find(self, name: str) -> TopicImage | None:
         """Return a topic of this broker."""
         return self._metadata.image.topic(name)

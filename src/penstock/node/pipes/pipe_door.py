@@ -39,8 +39,16 @@ _COLUMNS: Final = (
     ("pipe_copied_bytes_total", "Bytes that a pipe has copied."),
     ("pipe_gap_records_total", "Offsets that the parent deleted before they were copied."),
     ("pipe_cut_records_total", "Offsets that were removed, because the parent has them not."),
+    ("pipe_waiting_bytes", "Bytes that were not sent up yet, about."),
     ("pipe_silent_seconds", "Time since the last answer of the parent."),
 )
+
+
+def hold_unsent(settings: Settings, storage: StorageService) -> None:
+    """Let retention keep all records of a broker with pipes up, until `PipeDoor` runs them."""
+    if any(one.direction == "up" for one in settings.pipes):
+        for flusher in storage.manager.flushers:
+            flusher.directory.held_from = lambda _: 0
 
 
 class Ground(Protocol):
@@ -107,6 +115,8 @@ class PipeDoor:
         ground.live.add_followers(self.follow)
         ground.metrics.table(Table(_COLUMNS, ("pipe",), self._rows))
         on_stop(self._stop)
+        if any(one.direction == "up" for one in ground.settings.pipes):
+            self.open()
         self.follow(ground.live.current.settings)
 
     def follow(self, settings: Settings) -> None:
@@ -129,6 +139,7 @@ class PipeDoor:
             from penstock.node.pipes.mirror_logs import MirrorLogs
             from penstock.node.pipes.mirror_topics import MirrorTopics
             from penstock.node.pipes.pipe_book import PipeBook
+            from penstock.node.pipes.site_logs import SiteLogs
 
             ground = self._ground
             hosting, storage, replicas, coordinators = self._local
@@ -148,7 +159,18 @@ class PipeDoor:
                 storage.disk_guard(ground.path),
                 ground.metadata.topic_defaults,
             )
-            self._book = PipeBook(topics, logs, ground.clock, ground.tasks)
+            settings = ground.settings
+            is_memory = settings.node.storage == "memory"
+            self._book = PipeBook(
+                topics,
+                logs,
+                SiteLogs(ground.metadata, replicas, storage, logs),
+                ground.clock,
+                ground.tasks,
+                site=settings.registry.node_id or f"node-{settings.node.id}",
+                broker=ground.metadata.image.cluster_id,
+                note_directory=None if is_memory else ground.path,
+            )
         return self._book
 
     @property
@@ -173,6 +195,7 @@ class PipeDoor:
                     one.size_bytes,
                     one.gap_records,
                     one.cut_records,
+                    one.waiting_bytes,
                     one.silent_seconds,
                 ),
             )

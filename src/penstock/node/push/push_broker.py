@@ -8,7 +8,6 @@ It serves partitions that this broker leads; the answer to SUBSCRIBE names the l
 Quotas of Kafka clients do not count push.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,31 +16,28 @@ from typing import Final, TypeVar, cast
 from penstock.broker.answers import Answer
 from penstock.broker.context import BrokerServices, RequestContext
 from penstock.broker.error_mapping import code_of
-from penstock.broker.handlers import offset_commit, offset_fetch, produce
+from penstock.broker.handlers import produce
 from penstock.broker.peer import Peer
-from penstock.broker.pieces import settled
+from penstock.broker.quotas.limit_table import QuotaClient
+from penstock.broker.quotas.quotas import RateQuota
+from penstock.cluster.configs.topic_routing import topic_routing
 from penstock.cluster.image import TopicImage
 from penstock.core.deferred import Deferred
 from penstock.core.errors import NotLeaderError, PenstockError, TooManyWaitersError
 from penstock.core.limits import FETCH_WAIT_MS_MAX
 from penstock.core.types import TopicPartition
-from penstock.edge.push.ports import PartitionView, PushRefusedError
+from penstock.edge.push.ports import PartitionView
 from penstock.edge.push.reactions import OpenedTopic
+from penstock.edge.push.reads import AGAIN
 from penstock.edge.push.record_runs import Aborted, LogRead, Version
 from penstock.node.push.push_door import PROCESS_DOOR
+from penstock.node.push.push_elsewhere import named_brokers, push_addresses
+from penstock.node.push.push_offsets import PushOffsets
+from penstock.node.push.push_queues import PushQueues
+from penstock.node.push.push_refusals import refused
+from penstock.node.push.queue_member import NodeQueueMember
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.error_codes import ErrorCode
-from penstock.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-)
-from penstock.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
 from penstock.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -62,21 +58,8 @@ CLIENT_ID: Final = "penstock-push"
 PUBLISH_TIMEOUT_MS: Final = 30_000
 """How long a publish waits for its commit, as the default of Kafka's producers."""
 PRODUCE_VERSION: Final = 12
-COMMIT_VERSION: Final = 9
-FETCH_OFFSETS_VERSION: Final = 9
-"""The last versions that name topics and not their ids."""
-LOADING: Final = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.name,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE.name,
-)
-LOADING_TRIES: Final = 20
-LOADING_PAUSE_SECONDS: Final = 0.1
+"""The last version that names topics and not their ids."""
 Result = TypeVar("Result")
-
-
-def refused(code: ErrorCode, error: str) -> PushRefusedError:
-    """Return the error that refuses a request."""
-    return PushRefusedError(Refusal(error=error, code=code.name, retriable=code.retriable))
 
 
 class NodePushBroker:
@@ -87,6 +70,8 @@ class NodePushBroker:
         self._unchecked = replace(services, access=None)
         """For clients within this process."""
         self._replicas = services.replicas
+        self._queues = PushQueues(services)
+        self._offsets = PushOffsets(services, self._context)
 
     def now_ms(self) -> int:
         """Return the time of the broker."""
@@ -107,13 +92,35 @@ class NodePushBroker:
 
     async def open(self, client: object, request: SubscribeRequest) -> OpenedTopic:
         """Return the topic of a subscription."""
+        topic, here, elsewhere = self._topic(client, request)
+        positions: dict[int, int] = {}
+        uncommitted: dict[int, int] = {}
+        if not request.publish:
+            positions, uncommitted = await self._positions(client, request, here, elsewhere)
+        return replace(
+            self._opened(topic, here, elsewhere), positions=positions, uncommitted=uncommitted
+        )
+
+    def _opened(
+        self, topic: TopicImage, here: dict[int, HostedPartition], elsewhere: dict[int, int]
+    ) -> OpenedTopic:
+        sizes = [one.rules.batch_bytes_max for one in here.values()]
+        default = self._services.settings.topic_defaults.message_bytes_max
+        return OpenedTopic(
+            partition_count=len(topic.partitions),
+            positions={},
+            message_bytes_max=max(sizes, default=default) + DATA_BYTES_MIN,
+            uncommitted={},
+            elsewhere=elsewhere,
+            addresses=push_addresses(self._services, elsewhere.values()),
+            buffer_size=topic_routing(topic.settings).buffer_size,
+        )
+
+    def _topic(
+        self, client: object, request: SubscribeRequest
+    ) -> tuple[TopicImage, dict[int, HostedPartition], dict[int, int]]:
+        """Return a topic that the client may use, its partitions here, and the other leaders."""
         self._check_access(client, request)
-        if request.mode == "queue":
-            raise refused(
-                ErrorCode.UNSUPPORTED_VERSION,
-                "mode queue is not served over push; use a share group of Kafka's protocol, or "
-                "mode fanout",
-            )
         topic = self._services.metadata.image.topic(request.topic)
         if topic is None:
             raise refused(
@@ -122,19 +129,64 @@ class NodePushBroker:
                 f"`penstock topic create {request.topic}`",
             )
         here, elsewhere = self._partitions(topic)
-        positions: dict[int, int] = {}
-        uncommitted: dict[int, int] = {}
-        if not request.publish:
-            positions, uncommitted = await self._positions(client, request, here)
-        sizes = [one.rules.batch_bytes_max for one in here.values()]
-        default = self._services.settings.topic_defaults.message_bytes_max
-        return OpenedTopic(
-            partition_count=len(topic.partitions),
-            positions=positions,
-            message_bytes_max=max(sizes, default=default) + DATA_BYTES_MIN,
-            uncommitted=uncommitted,
-            elsewhere=elsewhere,
+        if not here and not request.publish:
+            raise refused(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"this broker leads no partition of {topic.name}; subscribe at "
+                f"{named_brokers(self._services, elsewhere.values())}",
+            )
+        return topic, here, elsewhere
+
+    # --- Queues ---
+
+    def queue_group(self, request: SubscribeRequest) -> str | None:
+        """Return the share group of a queue subscription; None: the subscription is fanout."""
+        return self._queues.group_of(request)
+
+    async def join(
+        self,
+        client: object,
+        request: SubscribeRequest,
+        group: str,
+        lost: Callable[[Refusal], None],
+    ) -> NodeQueueMember:
+        """Return a member of a share group."""
+        topic, here, elsewhere = self._topic(client, replace(request, group=group))
+        shares = self._services.shares
+        lock_ms = 0 if shares is None else shares.get().settings_of(group).lock_duration_ms
+        opened = replace(
+            self._opened(topic, here, elsewhere),
+            queue_group=group,
+            lock_seconds=lock_ms / 1000,
         )
+        return await self._queues.join(
+            request,
+            group,
+            topic,
+            opened,
+            lambda key, version: self._context(client, key, version),
+            lambda: self.may_read(client, topic.name),
+            lost,
+        )
+
+    # --- Quotas ---
+
+    def charge_publish(self, client: object, size_bytes: int) -> float:
+        """Count published bytes; return the seconds for which the client has to wait."""
+        quotas = self._services.quotas
+        return self._charged(client, quotas.produce, size_bytes) if quotas.is_active else 0.0
+
+    def charge_delivery(self, client: object, size_bytes: int) -> float:
+        """Count delivered bytes; return the seconds for which the client has to wait."""
+        quotas = self._services.quotas
+        return self._charged(client, quotas.fetch, size_bytes) if quotas.is_active else 0.0
+
+    def _charged(self, client: object, quota: RateQuota, size_bytes: int) -> float:
+        peer = cast("Peer", client)
+        if peer.door == PROCESS_DOOR:
+            return 0.0
+        user = QuotaClient(peer.principal.name, CLIENT_ID)
+        return quota.charge(user, size_bytes, self._services.quotas.now_ms()) / 1000
 
     def _check_access(self, client: object, request: SubscribeRequest) -> None:
         api = ApiKey.PRODUCE if request.publish else ApiKey.FETCH
@@ -164,34 +216,45 @@ class NodePushBroker:
         return here, elsewhere
 
     async def _positions(
-        self, client: object, request: SubscribeRequest, here: dict[int, HostedPartition]
+        self,
+        client: object,
+        request: SubscribeRequest,
+        here: dict[int, HostedPartition],
+        elsewhere: dict[int, int],
     ) -> tuple[dict[int, int], dict[int, int]]:
         """Return where each partition starts, and the positions that have no commit yet."""
         start = request.start or ("latest" if request.group is None else "committed")
         if isinstance(start, dict):
-            return self._given_positions(request.topic, start, here), {}
+            return self._given_positions(request.topic, start, here, elsewhere), {}
         earliest = {index: one.log.log_start_offset for index, one in here.items()}
         latest = {index: one.last_stable_offset for index, one in here.items()}
         if start != "committed":
             return earliest if start == "earliest" else latest, {}
         assert request.group is not None
-        committed = await self._loaded_offsets(client, request.group, request.topic, sorted(here))
+        committed = await self._offsets.loaded(client, request.group, request.topic, sorted(here))
         positions = {
             index: min(max(committed[index], earliest[index]), latest[index])
             if index in committed
-            else latest[index]
+            else (earliest if request.reset == "earliest" else latest)[index]
             for index in here
         }
         return positions, {i: at for i, at in positions.items() if i not in committed}
 
     def _given_positions(
-        self, topic: str, start: dict[int, int], here: dict[int, HostedPartition]
+        self,
+        topic: str,
+        start: dict[int, int],
+        here: dict[int, HostedPartition],
+        elsewhere: dict[int, int],
     ) -> dict[int, int]:
         for index, offset in start.items():
             if index not in here:
                 raise refused(
                     ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                    f"'from' names partition {index} of {topic}, which this broker does not lead",
+                    f"'from' names partition {index} of {topic}, which this broker does not lead"
+                    f"; subscribe at {named_brokers(self._services, [elsewhere[index]])}"
+                    if index in elsewhere
+                    else f"'from' names partition {index} of {topic}, which does not exist",
                 )
             lowest, highest = here[index].log.log_start_offset, here[index].last_stable_offset
             if not lowest <= offset <= highest:
@@ -201,40 +264,6 @@ class NodePushBroker:
                     f"{lowest} to {highest}",
                 )
         return dict(start)
-
-    async def _loaded_offsets(
-        self, client: object, group: str, topic: str, partitions: list[int]
-    ) -> dict[int, int]:
-        """Return the committed offsets of a group; wait a moment for a coordinator that loads."""
-        error = await self._services.coordinators.ensure_topic("group")
-        if error is not None:
-            raise refused(code_of(error), f"the offsets of group {group} cannot be read: {error}")
-        for left in reversed(range(LOADING_TRIES)):
-            try:
-                return await self._committed(client, group, topic, partitions)
-            except PushRefusedError as refusal:
-                if not left or refusal.refusal.code not in LOADING:
-                    raise
-            await asyncio.sleep(LOADING_PAUSE_SECONDS)
-        raise AssertionError("the last try raises")
-
-    async def _committed(
-        self, client: object, group: str, topic: str, partitions: list[int]
-    ) -> dict[int, int]:
-        """Return the committed offsets of a group; partitions without one are missing."""
-        context = self._context(client, ApiKey.OFFSET_FETCH, FETCH_OFFSETS_VERSION)
-        named = OffsetFetchRequestTopics(name=topic, partition_indexes=tuple(partitions))
-        asked = OffsetFetchRequest(
-            groups=(OffsetFetchRequestGroup(group_id=group, topics=(named,)),), require_stable=True
-        )
-        (answer,) = (await offset_fetch.handle(asked, context)).groups
-        rows = [row for one in answer.topics for row in one.partitions]
-        for code in (answer.error_code, *(row.error_code for row in rows)):
-            if code is not ErrorCode.NONE:
-                raise refused(code, f"the offsets of group {group} cannot be read: {code.name}")
-        return {
-            row.partition_index: row.committed_offset for row in rows if row.committed_offset >= 0
-        }
 
     def may_read(self, client: object, topic: str) -> bool:
         """Whether the rules in force still allow the client to read a topic."""
@@ -251,14 +280,17 @@ class NodePushBroker:
     def _hosted(self, topic: str, partition: int) -> HostedPartition:
         hosted = self._replicas.partition(TopicPartition(topic, partition))
         if not hosted.state.is_leader:
-            raise NotLeaderError(f"this broker does not lead {hosted.name}")
+            raise NotLeaderError(_why_not_led(hosted))
         return hosted
 
     def view(self, topic: str, partition: int) -> PartitionView:
         """Return the readable offsets of a partition."""
         hosted = self._hosted(topic, partition)
         return PartitionView(
-            _version(hosted), hosted.log.log_start_offset, hosted.last_stable_offset
+            _version(hosted),
+            hosted.log.log_start_offset,
+            hosted.last_stable_offset,
+            hosted.refreshes,
         )
 
     def read(self, topic: str, partition: int, offset: int, bytes_max: int) -> LogRead:
@@ -352,31 +384,16 @@ class NodePushBroker:
 
     async def commit(self, client: object, group: str, topic: str, offsets: dict[int, int]) -> None:
         """Commit offsets of a group."""
-        request = OffsetCommitRequest(
-            group_id=group,
-            member_id="",
-            topics=(
-                OffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=tuple(
-                        OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-                        for index, offset in offsets.items()
-                    ),
-                ),
-            ),
-        )
-        context = self._context(client, ApiKey.OFFSET_COMMIT, COMMIT_VERSION)
-        answer = await settled(offset_commit.handle(request, context))
-        if not isinstance(answer, OffsetCommitResponse):
-            raise refused(ErrorCode.UNKNOWN_SERVER_ERROR, "the commit failed by a defect")
-        for one in answer.topics:
-            for row in one.partitions:
-                if row.error_code is not ErrorCode.NONE:
-                    raise refused(
-                        row.error_code,
-                        f"group {group} cannot commit {topic}-{row.partition_index}: "
-                        f"{row.error_code.name}",
-                    )
+        await self._offsets.commit(client, group, topic, offsets)
+
+
+def _why_not_led(hosted: HostedPartition) -> str:
+    """Return why a partition cannot be read here; a mirror has no leader while it is changed."""
+    if hosted.is_refreshing:
+        return f"the log of {hosted.name} is being replaced by a refresh. {AGAIN}"
+    if hosted.is_mirror:
+        return f"the log of {hosted.name} is being cut, as its parent has other records. {AGAIN}"
+    return f"this broker does not lead {hosted.name}. Subscribe at its leader"
 
 
 def _version(hosted: HostedPartition) -> Version:

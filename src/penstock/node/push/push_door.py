@@ -61,6 +61,14 @@ class ListenerDoor:
         """Return the client with the identity in its certificate."""
         return cast("Peer", client)._replace(principal=self._entrance.identity_in(certificate))
 
+    def principal_of(self, client: object) -> str | None:
+        """Return the proven identity, whose sessions are counted; None for a client without one.
+
+        A fixed identity of the listener is not proven: all its clients have it.
+        """
+        principal = cast("Peer", client).principal
+        return None if principal == self._entrance.principal else str(principal)
+
     async def check(self, client: object, credentials: Credentials | None) -> Admitted:
         """Return the client with its proven identity."""
         peer, checks = cast("Peer", client), self._entrance.logins
@@ -142,6 +150,10 @@ class ProcessDoor:
     def secured(self, client: object, certificate: bytes | None) -> object:  # noqa: ARG002
         """Return the same client: there is no TLS within a process."""
         return client
+
+    def principal_of(self, client: object) -> str | None:  # noqa: ARG002
+        """Return None: the sessions of the process are not counted."""
+        return None
 
     async def check(self, client: object, credentials: Credentials | None) -> Admitted:  # noqa: ARG002
         """Return the same client: no credentials are needed."""

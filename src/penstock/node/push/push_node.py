@@ -9,23 +9,39 @@ import asyncio
 import contextlib
 import os
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from penstock.broker.connections.entrance import Entrance
 from penstock.broker.connections.server import Listener
 from penstock.broker.context import BrokerServices
+from penstock.broker.peer import Peer
 from penstock.broker.tls.handshake_failures import HandshakeFailures
 from penstock.client.push.push_client import PushClient
 from penstock.core.cancellation import Cancellation
 from penstock.core.metrics import Registry
 from penstock.core.settings.tree import Settings
+from penstock.edge.push.connection import PushConnection
+from penstock.edge.push.overview import SessionOverview, Wanted, end_all, listed
+from penstock.edge.push.refresh_starts import refresh_connection
 from penstock.edge.push.server import PushServer
 from penstock.node.entrances import entrance_of, handshake_limits
 from penstock.node.push.memory_link import link
 from penstock.node.push.push_broker import NodePushBroker
-from penstock.node.push.push_door import ListenerDoor, ProcessDoor
+from penstock.node.push.push_door import PROCESS_DOOR, ListenerDoor, ProcessDoor
 from penstock.node.push.push_listener import bind_tcp, bind_unix, push_listener, serve
 from penstock.node.security.node_security import NodeSecurity
+from penstock.security.principal import Principal
+
+
+def _of(principal: Principal | None) -> Wanted:
+    """Return whether the sessions of a client are wanted; those of the process never are."""
+
+    def is_wanted(client: object) -> bool:
+        peer = cast("Peer", client)
+        return peer.door != PROCESS_DOOR and principal in (None, peer.principal)
+
+    return is_wanted
+
 
 ENTRANCE = "PUSH"
 """The name of the push address in metrics of TLS."""
@@ -51,6 +67,7 @@ class NodePush:
             metrics,
             sessions_max=edge.sessions_max,
             sessions_per_address_max=edge.sessions_per_address_max,
+            sessions_per_principal_max=edge.sessions_per_principal_max,
         )
         self.port: int | None = None
         self._listening: list[asyncio.AbstractServer] = []
@@ -110,7 +127,28 @@ class NodePush:
     def follow(self, settings: Settings) -> None:
         """Use other limits from now on."""
         edge = settings.edge
-        self.server.follow(edge.sessions_max, edge.sessions_per_address_max)
+        self.server.follow(
+            edge.sessions_max, edge.sessions_per_address_max, edge.sessions_per_principal_max
+        )
+
+    def refresh(self, topic: str, group: str | None) -> int:
+        """Refresh the subscribers of a topic, or those of a group; return their number."""
+        return sum(
+            refresh_connection(one, self.server, topic, group)
+            for one in tuple(self.server.connections)
+            if isinstance(one, PushConnection)
+        )
+
+    def sessions(
+        self, principal: Principal | None, after: int, limit: int
+    ) -> list[SessionOverview]:
+        """Return the sessions with numbers above `after`, for an operator."""
+        server = self.server
+        return listed(server.connections, server.broker, _of(principal), after, limit)
+
+    def end_sessions(self, principal: Principal | None, number: int | None) -> tuple[int, bool]:
+        """End the sessions of a principal, or one; return how many, and whether some are left."""
+        return end_all(self.server.connections, _of(principal), number)
 
     def open_client(self) -> PushClient:
         """Return a client within this process, with all rights and without a socket."""

@@ -1,7 +1,8 @@
-"""Whether a broker follows a registry, and how its pipes follow the topology.
+"""Whether a broker follows or runs a registry, and how its pipes follow the topology.
 
-The client is imported only if `registry.url` is set. A changed topology changes the settings in
-force, as a changed settings file does, so pipes need no code of their own for it.
+The client is imported only if `registry.url` is set, and the registry only if
+`registry.serve_port` is. A changed topology changes the settings in force, as a changed settings
+file does, so pipes need no code of their own for it.
 """
 
 import logging
@@ -28,7 +29,12 @@ async def follow_registry(
     ground: Foundation, endpoints: tuple[Endpoint, ...], stack: AsyncExitStack
 ) -> "TopologyClient | None":
     """Return the client of the registry, which has begun to poll; None without a registry."""
-    if ground.settings.registry.url is None:
+    settings = ground.settings
+    if settings.registry.serve_port is not None:
+        from penstock.node.registry.inside_registry import open_registry  # few brokers have one
+
+        settings = await open_registry(settings, ground.clock, stack)
+    if settings.registry.url is None:
         return None
     # Only with a registry:
     from penstock.edge.registry.node_entry import Topology
@@ -36,7 +42,7 @@ async def follow_registry(
     from penstock.node.registry.topology_wiring import open_topology
 
     client = await open_topology(
-        ground.settings, endpoints, ground.clock, ground.metrics, ground.tasks, stack
+        settings, endpoints, ground.clock, ground.metrics, ground.tasks, stack
     )
 
     def follow(settings: Settings) -> None:

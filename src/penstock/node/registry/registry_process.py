@@ -1,4 +1,4 @@
-"""`RegistryServer`: the registry as an async context manager, in a process of its own.
+"""`RegistryServer`: the registry as an async context manager, in its own process or a broker's.
 
     async with RegistryServer(RegistryOptions(data_dir="registry-data")) as server:
         print(server.url)
@@ -99,6 +99,7 @@ class RegistryServer:
         self._options = options
         self._clock = clock or SystemClock()
         self._stack = AsyncExitStack()
+        self._desk: RegistryDesk | None = None
         self.port = options.port
 
     @property
@@ -117,6 +118,12 @@ class RegistryServer:
     def join_token_file(self) -> str:
         """The path of the join token."""
         return os.path.join(self._options.data_dir, JOIN_TOKEN_NAME)
+
+    async def admit_root(self, node_id: str, token: str) -> None:
+        """Create the ROOT that runs this registry, with this key; raise the error of the store."""
+        assert self._desk is not None, "start it first"
+        service, identity = self._desk.service, token_identity(token)
+        await self._desk.run(lambda: service.admit_root(node_id, identity))
 
     async def __aenter__(self) -> Self:
         """Start; when it returns, the registry answers."""
@@ -140,7 +147,7 @@ class RegistryServer:
         stack.callback(bound.close)
         self.port = bound.getsockname()[1]
         keys, service = await asyncio.to_thread(self._open, stack)
-        desk = RegistryDesk(service)
+        desk = self._desk = RegistryDesk(service)
         stack.callback(desk.stop)
         app = RegistryApp(desk, keys, _BrowserRules(options), _certificate)
         server = HttpServer(app, RegistryConnection)

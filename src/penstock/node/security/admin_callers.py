@@ -33,6 +33,7 @@ from penstock.admin.ports import Caller, Credentials
 from penstock.admin.problems import RETRY_AFTER_SECONDS, refused
 from penstock.broker.connections.check_turns import CheckTurns
 from penstock.broker.peer import Peer
+from penstock.core.client_host import host_of
 from penstock.core.clock import Clock
 from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.core.security_limits import USER_NAME_BYTES_MAX
@@ -43,7 +44,6 @@ from penstock.node.security.logins import Identities
 from penstock.node.security.node_security import NodeSecurity
 from penstock.security.acls.values import CLUSTER_NAME, Operation, ResourceType
 from penstock.security.principal import user
-from penstock.security.sasl.throttle import host_of
 from penstock.security.sasl_client import OAUTHBEARER, PLAIN
 from penstock.security.secret import Secret
 

@@ -125,7 +125,8 @@ class ListenerCertificate:
             logger.debug("listener %s: the TLS context is not renewed: %s", self.name, error)
 
     def _looks(self) -> tuple[Look | None, ...]:
-        return tuple(map(look_at, self._files.paths))
+        looks = [look_at(path) for path in self._files.paths]
+        return tuple(looks)
 
     def _load(self) -> "tuple[TlsSnapshot, ServerTls]":
         # Only a broker with TLS needs these modules.

@@ -8,7 +8,8 @@ the parked fetches. Guarantees:
 - a write that FENCED_LEADER_EPOCH or FENCED_STATE_EPOCH answers, or that finds no state, ends this
   object: the next request loads the state anew;
 - one timer for all locks: it is set for the earliest, and looks at all of them;
-- parked fetches are woken in their order, only as long as there are records for them.
+- parked fetches are woken in their order, only as long as there are records for them; by an
+  acknowledgement too, before it is stored. One that keeps all others waiting is answered early.
 
 It lives while a member of the group has a session, and as long as this broker leads the partition
 in this epoch. It does NOT read the log: the handler does.
@@ -17,23 +18,22 @@ in this epoch. It does NOT read the log: the handler does.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
-from penstock.broker.share_state.share_ports import Wish
+from penstock.broker.share_sessions.share_ports import ParkedFetch, Wish
 from penstock.cluster.configs.group_configs import DeliverySettings
 from penstock.coordinator.shares.delivery.acknowledgement import Acknowledged
 from penstock.coordinator.shares.delivery.acquisition import Acquired, FetchedBatch
 from penstock.coordinator.shares.delivery.runs import Change
-from penstock.coordinator.shares.delivery.share_delivery import (
-    DeliveryRules,
-    ShareDelivery,
-    Write,
-)
-from penstock.coordinator.shares.ports import Refusal, ShareChange, ShareKey
+from penstock.coordinator.shares.delivery.share_delivery import Held, ShareDelivery, Write
+from penstock.coordinator.shares.ports import Refusal, ShareChange, ShareKey, ShareState
 from penstock.core.deferred import Deferred
 from penstock.core.errors import TooManyWaitersError
 from penstock.core.limits import FETCH_WAIT_MS_MAX
-from penstock.node.shares.state_calls import StateCalls, client_refusal
+from penstock.node.shares.letter_desk import NO_LETTERS, LetterDesk, LetterSender
+from penstock.node.shares.parked_fetches import HolderPrompt, ParkedFetches
+from penstock.node.shares.state_calls import FENCED, StateCalls, StateMark, client_refusal
 from penstock.protocol.error_codes import ErrorCode
 from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.manager import ReplicaManager
@@ -41,15 +41,11 @@ from penstock.replication.waits import FetchWait
 
 logger = logging.getLogger(__name__)
 
-_FENCED: Final = (
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.FENCED_STATE_EPOCH,
-    ErrorCode.INVALID_REQUEST,
-    ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-)
-"""The durable state is another one, or deleted: the state here may belong to a former group."""
+CONFIRM_SECONDS: Final = 30.0
+"""A share-partition in use, without a write for this time, looks at the durable state: the default
+duration of a lock, so one call for each partition that waits for records."""
 _GONE: Final = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
+_RESET: Final = Refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the state of the group was reset")
 _RETIRED: Final = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the share session is over")
 
 
@@ -60,16 +56,20 @@ class LivePartition:
         "_alarm",
         "_answers",
         "_calls",
+        "_confirmed_at",
         "_delivery",
+        "_desk",
         "_is_retired",
         "_is_waking",
+        "_letters",
         "_listeners",
         "_loop",
+        "_mark",
         "_on_end",
         "_parked",
+        "_prompt",
         "_replicas",
         "_settings",
-        "_state_epoch",
         "_wait",
         "_wakes_again",
         "hosted",
@@ -85,6 +85,7 @@ class LivePartition:
         replicas: ReplicaManager,
         settings: Callable[[], DeliverySettings],
         on_end: Callable[["LivePartition"], None],
+        desk: LetterDesk = NO_LETTERS,
     ) -> None:
         """`on_end` is called once, when this object is of no use any more."""
         self.key = key
@@ -94,14 +95,18 @@ class LivePartition:
         self._replicas = replicas
         self._settings = settings
         self._on_end = on_end
+        self._desk = desk
+        self._letters: LetterSender | None = None
         self._loop = asyncio.get_running_loop()
         self._delivery: ShareDelivery | None = None
-        self._state_epoch = 0
+        self._mark = StateMark(0, -1)
+        self._confirmed_at = 0.0
+        """When the durable state was seen or written last."""
         self._listeners: list[Callable[[], None]] = []
         self._answers: dict[Change, Deferred[Refusal | None]] = {}
         """Acknowledgements that wait for their write."""
-        self._parked: dict[object, Callable[[], None]] = {}
-        """Fetches that wait for records, longest first."""
+        self._parked = ParkedFetches()
+        self._prompt = HolderPrompt(self._parked, self._held, self._loop)
         self._wait: FetchWait | None = None
         """For new records, while fetches are parked."""
         self._alarm: asyncio.TimerHandle | None = None
@@ -115,6 +120,11 @@ class LivePartition:
         """Whether the durable state is not here yet."""
         return self._delivery is None and self.problem is None
 
+    @property
+    def delivery(self) -> ShareDelivery | None:
+        """The state of the records; None while it is loading."""
+        return self._delivery
+
     def retire(self) -> None:
         """End when the writes are done: no member of the group is here any more."""
         self._is_retired = True
@@ -127,7 +137,8 @@ class LivePartition:
     def _end_if_done(self, *, has_failed: bool = False) -> None:
         if self._is_retired and not self._answers:
             delivery = self._delivery
-            if has_failed or delivery is None or not delivery.is_busy:
+            is_sending = self._letters is not None and self._letters.is_sending
+            if has_failed or delivery is None or not (delivery.is_busy or is_sending):
                 self._end(_RETIRED)
 
     def when_loaded(self, listener: Callable[[], None]) -> None:
@@ -141,18 +152,44 @@ class LivePartition:
         """Begin to load the durable state."""
         self._calls.load(self.key, self.hosted, self._settings, self._loaded)
 
-    def _loaded(self, found: "Refusal | tuple[ShareDelivery, int]") -> None:
+    def _loaded(self, found: "Refusal | tuple[ShareDelivery, StateMark]") -> None:
         if self.problem is None:
             if isinstance(found, Refusal):
                 self._end(client_refusal(found))
             elif not self.hosted.state.is_leader:
                 self._end(_GONE)
             else:
-                self._delivery, self._state_epoch = found
+                self._delivery, self._mark = found
+                self._confirmed_at = self._loop.time()
+                self._flush()
                 self._end_if_done()
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
             listener()
+
+    def confirm(self) -> None:
+        """Compare the state with the durable one if neither was read or written for long.
+
+        A group may be deleted, created again or reset while a member keeps its session. A write
+        would be fenced; a share-partition that writes nothing would deliver from its old state.
+        """
+        now, delivery = self._loop.time(), self._delivery
+        if delivery is None or delivery.is_busy or now < self._confirmed_at + CONFIRM_SECONDS:
+            return
+        self._confirmed_at = now
+        self._calls.check(self.key, self.hosted.state.leader_epoch, partial(self._seen, self._mark))
+
+    def _seen(self, mark: StateMark, found: ShareState | Refusal) -> None:
+        """End if the durable state is not the one that this object knows."""
+        delivery = self._delivery
+        if delivery is None or delivery.is_busy or mark is not self._mark:
+            return  # A write is newer, or will be fenced.
+        if isinstance(found, Refusal):
+            if found.error_code in FENCED:
+                self._end(client_refusal(found))
+        elif mark != (found.state_epoch, found.start_offset):
+            logger.info("the state of %s was reset, and is loaded anew", self.key)
+            self._end(_RESET)
 
     def _end(self, problem: Refusal) -> None:
         """Deliver no more; requests that wait are answered, and the next one begins anew."""
@@ -164,10 +201,13 @@ class LivePartition:
         for answer in answers.values():
             answer.set(problem)
         self._on_end(self)
-        self._wake_all()
+        self._parked.wake_all()
 
     def stop(self) -> None:
-        """Cancel the timer and the wait for records."""
+        """Cancel the timers and the wait for records."""
+        if self._letters is not None:
+            self._letters.stop()
+        self._prompt.stop()
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -178,7 +218,7 @@ class LivePartition:
     def leave(self) -> None:
         """Wake the parked fetches: another object serves them. A write under way still ends."""
         self.stop()
-        self._wake_all()
+        self._parked.wake_all()
 
     def _ready(self) -> ShareDelivery | None:
         """Return the state if this broker still leads; follows the settings of the group."""
@@ -188,12 +228,7 @@ class LivePartition:
             self._end(_GONE)
             return None
         settings, delivery = self._settings(), self._delivery
-        delivery.rules = DeliveryRules(
-            settings.lock_duration_ms / 1000,
-            settings.delivery_count_limit,
-            settings.record_locks_max,
-            settings.is_renew_enabled,
-        )
+        delivery.rules = self._calls.rules(settings)
         if self.hosted.log.log_start_offset > delivery.start_offset:
             delivery.move_log_start(self.hosted.log.log_start_offset)
         return delivery
@@ -222,8 +257,9 @@ class LivePartition:
             now,
             records_max=wish.records_max,
             batch_size=wish.batch_size,
-            is_exact=wish.is_exact,
+            is_exact=wish.is_exact or self._settings().is_buffer_bound,
         )
+        self._desk.count(acquired)
         if acquired:
             self._set_alarm(now + delivery.rules.lock_seconds)
         self._flush()
@@ -247,6 +283,7 @@ class LivePartition:
         if isinstance(outcome, Change):
             self._answers[outcome] = answer
             self._flush()
+            self._wake()
         else:
             answer.set(outcome)
         return answer
@@ -284,11 +321,15 @@ class LivePartition:
 
     def _flush(self) -> None:
         delivery = self._delivery
-        if delivery is None or self.problem is not None or not delivery.needs_write:
+        if delivery is None or self.problem is not None:
+            return
+        if delivery.has_letters:
+            self._send_letters(delivery)
+        if not delivery.needs_write:
             return
         write = delivery.take_write()
         change = ShareChange(
-            self._state_epoch,
+            self._mark.state_epoch,
             self.hosted.state.leader_epoch,
             write.start_offset,
             write.batches,
@@ -302,7 +343,9 @@ class LivePartition:
             return
         if refusal is None:
             delivery.written(write)
-        elif refusal.error_code in _FENCED:
+            self._mark = self._mark._replace(start_offset=write.start_offset)
+            self._confirmed_at = self._loop.time()
+        elif refusal.error_code in FENCED:
             logger.info("%s is fenced, and loaded anew: %s", self.key, refusal.message)
             self._end(client_refusal(refusal))
             return
@@ -322,20 +365,39 @@ class LivePartition:
         self._wake()
         self._end_if_done(has_failed=refusal is not None)
 
+    # --- Dead letters ---
+
+    def _send_letters(self, delivery: ShareDelivery) -> None:
+        if self._letters is None:
+            self._letters = self._desk.sender(
+                self.key.group_id, self.hosted, delivery, self._settings, self._letters_changed
+            )
+        self._letters.send()
+
+    def _letters_changed(self) -> None:
+        if self._ready() is not None and self._letters is not None:
+            self._flush()
+            self._wake()
+            self._end_if_done(has_failed=self._letters.is_waiting)
+
     # --- Parked fetches ---
 
-    def park(self, fetch: object, wake: Callable[[], None]) -> None:
-        """Call `wake` once, when records may be there for this fetch, unless `unpark` is first."""
-        self._parked[fetch] = wake
+    def park(self, fetch: ParkedFetch) -> None:
+        """Wake the fetch once, when records may be there for it, unless `unpark` is first."""
+        self._parked.add(fetch)
         self._watch()
 
-    def unpark(self, fetch: object) -> None:
+    def unpark(self, fetch: ParkedFetch) -> None:
         """Forget a fetch; does nothing if it is not parked."""
-        if self._parked.pop(fetch, None) is not None and not self._is_waking:
+        if self._parked.discard(fetch) and not self._is_waking:
             self._watch()
+
+    def _held(self) -> Held | None:
+        return None if self._delivery is None else self._delivery.held()
 
     def _watch(self) -> None:
         """Wait for new records while fetches are parked and more may be acquired."""
+        self._prompt.look()
         delivery = self._delivery
         if self._wait is not None and not self._parked:
             self._replicas.waits.cancel(self._wait)
@@ -363,12 +425,11 @@ class LivePartition:
             return
         self._is_waking = True
         try:
-            for fetch in tuple(self._parked):
+            for fetch in self._parked:
                 if not self._has_records():
                     break
-                wake = self._parked.pop(fetch, None)
-                if wake is not None:
-                    wake()
+                if self._parked.discard(fetch):
+                    fetch.wake()
         finally:
             self._is_waking = False
         if self._wakes_again:
@@ -387,8 +448,3 @@ class LivePartition:
         if self._settings().is_committed_only:
             limit = hosted.last_stable_offset
         return offset < limit
-
-    def _wake_all(self) -> None:
-        parked, self._parked = self._parked, {}
-        for wake in parked.values():
-            wake()

@@ -5,10 +5,10 @@ group on this broker ends, or when another broker leads the partition. So memory
 sessions and by the records in flight, not by groups or topics. It decides nothing about records.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from penstock.broker.share_state.share_session_table import (
+from penstock.broker.share_sessions.share_session_table import (
     SharePartitionId,
     ShareSession,
     ShareSessions,
@@ -19,10 +19,13 @@ from penstock.cluster.configs.group_configs import (
     delivery_settings,
     group_rules,
 )
+from penstock.cluster.configs.topic_routing import topic_routing
 from penstock.cluster.image import MetadataImage
 from penstock.coordinator.shares.ports import ShareKey
 from penstock.core.cancellation import Cancellation
 from penstock.core.settings.coordinator_settings import GroupsSettings
+from penstock.core.settings.topic_declarations import BUFFER_SIZE
+from penstock.node.shares.letter_desk import NO_LETTERS, LetterDesk
 from penstock.node.shares.live_partition import LivePartition
 from penstock.node.shares.state_calls import StateCalls
 from penstock.replication.hosted_partition import HostedPartition
@@ -59,13 +62,24 @@ class GroupDeliveries:
             self._known[group] = known
         return known[1]
 
+    def of_topic(self, group: str, name: str) -> DeliverySettings:
+        """Return the settings in force of a group for one topic, which may bound the buffer."""
+        settings, topic = self.of(group), self._image().topic(name)
+        if topic is None or BUFFER_SIZE not in topic.settings:
+            return settings
+        size = topic_routing(topic.settings).buffer_size
+        if size is None:
+            return settings
+        most = min(settings.record_locks_max, max(1, size // len(topic.partitions)))
+        return settings._replace(record_locks_max=most, is_buffer_bound=True)
+
     def forget(self, group: str) -> None:
         """Forget a group that has no members here."""
         self._known.pop(group, None)
 
 
 class SharePartitions:
-    """`broker.share_state.share_ports.ShareGroups` on this node."""
+    """`broker.share_sessions.share_ports.ShareGroups` on this node."""
 
     def __init__(
         self,
@@ -73,8 +87,10 @@ class SharePartitions:
         replicas: ReplicaManager,
         deliveries: GroupDeliveries,
         sessions: ShareSessions,
+        desk: LetterDesk = NO_LETTERS,
     ) -> None:
         self.sessions = sessions
+        self.desk = desk
         self._calls = calls
         self._replicas = replicas
         self._deliveries = deliveries
@@ -85,6 +101,11 @@ class SharePartitions:
 
     def __len__(self) -> int:
         return sum(len(group) for group in self._live.values())
+
+    def by_group(self) -> Iterator[tuple[str, tuple[LivePartition, ...]]]:
+        """Yield each group with its share-partitions on this broker."""
+        for group, lives in tuple(self._live.items()):
+            yield group, tuple(lives.values())
 
     def settings_of(self, group: str) -> DeliverySettings:
         """Return the settings in force of a group."""
@@ -102,15 +123,18 @@ class SharePartitions:
         live = self._live.get(group, {}).get(partition)
         if live is not None and live.hosted is hosted and live.problem is None:
             live.revive()
-            return live
+            live.confirm()
+            if live.problem is None:
+                return live
         before = live
         live = LivePartition(
             ShareKey(group, partition.topic_id, partition.partition),
             hosted,
             self._calls,
             self._replicas,
-            lambda: self._deliveries.of(group),
+            lambda: self._deliveries.of_topic(group, hosted.name.topic),
             self._ended,
+            self.desk,
         )
         self._live.setdefault(group, {})[partition] = live
         live.load()
@@ -127,6 +151,7 @@ class SharePartitions:
             del group[place]
             if not group:
                 self._live.pop(key.group_id, None)
+                self.desk.forget(key.group_id)
 
     # --- Sessions ---
 
@@ -153,8 +178,11 @@ class SharePartitions:
             return
         self._unfollow(session)
         group = self._live.get(session.group, {})
-        for live in tuple(group.values()):
-            live.release(session.member)
+        held = tuple(group) if session.held is None else session.held
+        for partition in held:
+            live = group.get(partition)
+            if live is not None:
+                live.release(session.member)
         if not self.sessions.has_group(session.group):
             self._drop(session.group)
 

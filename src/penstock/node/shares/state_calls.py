@@ -8,7 +8,7 @@ last refusal is the result. A state without a start offset begins where
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from penstock.broker.ports import ColdReader
 from penstock.cluster.configs.group_configs import DeliverySettings
@@ -42,6 +42,15 @@ _CODES: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 
+FENCED: Final = (
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.FENCED_STATE_EPOCH,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""The durable state is another one, or deleted: the state here may belong to a former group."""
+
 _RETRIED: Final = frozenset(
     code for code, shown in _CODES.items() if shown is ErrorCode.COORDINATOR_NOT_AVAILABLE
 )
@@ -64,8 +73,16 @@ def client_refusal(refusal: Refusal) -> Refusal:
     return Refusal(code, refusal.message)
 
 
-Loaded = Callable[[Refusal | tuple[ShareDelivery, int]], None]
-"""Gets the delivery and its state epoch, or the refusal."""
+class StateMark(NamedTuple):
+    """The durable state that a share-partition has seen or written last."""
+
+    state_epoch: int
+    start_offset: int
+    """-1 as long as no change was written."""
+
+
+Loaded = Callable[[Refusal | tuple[ShareDelivery, StateMark]], None]
+"""Gets the delivery and the durable state it comes from, or the refusal."""
 
 
 class StateCalls:
@@ -80,11 +97,28 @@ class StateCalls:
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
 
+    @staticmethod
+    def rules(settings: DeliverySettings) -> DeliveryRules:
+        """Return the rules of the state machine for the settings of a group."""
+        return DeliveryRules(
+            settings.lock_duration_ms / 1000,
+            settings.delivery_count_limit,
+            settings.record_locks_max,
+            settings.is_renew_enabled,
+            settings.dead_letter_topic != "",
+        )
+
     def write(
         self, key: ShareKey, change: ShareChange, done: Callable[[Refusal | None], None]
     ) -> None:
         """Store a change; `done` is called once."""
         self._try(lambda: self._states.write(key, change), done, 1)
+
+    def check(
+        self, key: ShareKey, leader_epoch: int, done: Callable[[ShareState | Refusal], None]
+    ) -> None:
+        """Read a state once, without retries; `done` is called once."""
+        self._states.read(key, leader_epoch).then(done)
 
     def load(
         self,
@@ -153,13 +187,7 @@ class StateCalls:
 
 def _delivery(
     found: ShareState, start: int, hosted: HostedPartition, settings: DeliverySettings
-) -> tuple[ShareDelivery, int]:
-    rules = DeliveryRules(
-        settings.lock_duration_ms / 1000,
-        settings.delivery_count_limit,
-        settings.record_locks_max,
-        settings.is_renew_enabled,
-    )
-    delivery = ShareDelivery(start, found.batches, rules)
+) -> tuple[ShareDelivery, StateMark]:
+    delivery = ShareDelivery(start, found.batches, StateCalls.rules(settings))
     delivery.move_log_start(hosted.log.log_start_offset)
-    return delivery, found.state_epoch
+    return delivery, StateMark(found.state_epoch, found.start_offset)

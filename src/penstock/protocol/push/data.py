@@ -40,6 +40,7 @@ _TAIL: Final = Struct(">iqqiHBHi")
 _NAME: Final = Struct(">H")
 _LENGTH: Final = Struct(">i")
 _SUBSCRIPTION: Final = Struct(">H")
+_DELIVERY_COUNT_PLACE: Final = 24
 TAIL_BYTES_MIN: Final = _TAIL.size
 DATA_BYTES_MIN: Final = _SUBSCRIPTION.size + TAIL_BYTES_MIN
 DATA_HEAD: Final = Struct(">BQIH")
@@ -124,6 +125,12 @@ def encode_data(subscription: int, message_id: int, tail: bytes) -> bytes:
     """Return a DATA frame."""
     head = DATA_HEAD.pack(FrameType.DATA, message_id, len(tail) + 2, subscription)
     return head + tail
+
+
+def with_delivery_count(tail: bytes, delivery_count: int) -> bytes:
+    """Return the payload of a record with another delivery count."""
+    place = _DELIVERY_COUNT_PLACE
+    return tail[:place] + _NAME.pack(delivery_count) + tail[place + 2 :]
 
 
 def decode_data(payload: bytes) -> PushData:

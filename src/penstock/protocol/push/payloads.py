@@ -26,6 +26,7 @@ PARTITIONS_MAX: Final = OFFSETS_PER_COMMIT_MAX
 Mode = Literal["fanout", "queue"]
 Format = Literal["record", "batch"]
 Start = Literal["committed", "earliest", "latest"]
+Reset = Literal["earliest", "latest"]
 Vector = dict[int, int]
 """Partition to offset."""
 
@@ -39,6 +40,7 @@ _SUBSCRIBE_FIELDS: Final = frozenset(
         "credit",
         "format",
         "auto_ack",
+        "reset",
         "publish",
         "user",
         "password",
@@ -74,6 +76,8 @@ class SubscribeRequest:
     credit: int = CREDIT_DEFAULT
     format: Format = "record"
     auto_ack: bool = False
+    reset: Reset | None = None
+    """Where a group without a committed offset starts; None: latest."""
     publish: bool = False
     """Whether the subscription only publishes, and gets no records."""
     credentials: Credentials | None = None
@@ -126,6 +130,7 @@ def read_subscribe(payload: bytes) -> SubscribeRequest:
         credit=_credit(found.get("credit", CREDIT_DEFAULT)),
         format=_choice(found, "format", "record", "batch", "record"),  # type: ignore[arg-type]
         auto_ack=_truth(found, "auto_ack"),
+        reset=_choice(found, "reset", "earliest", "latest", None),  # type: ignore[arg-type]
         publish=_truth(found, "publish"),
         credentials=credentials,
     )
@@ -145,6 +150,7 @@ def write_subscribe(request: SubscribeRequest) -> bytes:
             ("credit", request.credit, CREDIT_DEFAULT),
             ("format", request.format, "record"),
             ("auto_ack", request.auto_ack, False),
+            ("reset", request.reset, None),
             ("publish", request.publish, False),
         )
         found |= {name: value for name, value, default in values if value != default}

@@ -9,13 +9,14 @@ address and its user are above the limit, by the better of the two. So a program
 password of a user learns nothing from the speed of an answer. Two others are never delayed: the
 same user at other addresses, and other users at the same address. It never locks a user out.
 
-IPv6 addresses count by their first 64 bits, which is what one host has. The number of buckets is
-bounded; the one with the oldest failure is evicted. It reads no clock.
+Addresses count as clients (`core.client_host`). The number of buckets is bounded; the one with the
+oldest failure is evicted. It reads no clock.
 """
 
-import ipaddress
 from collections import OrderedDict
 from typing import Final
+
+from penstock.core.client_host import host_of
 
 FAILURES_FREE: Final = 10
 REFILL_PER_SECOND: Final = FAILURES_FREE / 60
@@ -26,7 +27,6 @@ DELAY_SECONDS_MAX: Final = 5.0
 STATES_MAX: Final = 20_000
 """Buckets in all, half of them for addresses and half for users: 4 MB."""
 
-_IPV6_HOST_BITS: Final = 64
 _NAME_CHARACTERS_MAX: Final = 255
 
 
@@ -96,16 +96,3 @@ class LoginThrottle:
             self._addresses.delay_seconds(host_of(address), now_seconds),
             self._users.delay_seconds(user[:_NAME_CHARACTERS_MAX], now_seconds),
         )
-
-
-def host_of(address: str) -> str:
-    """Return the key of an address; a text that is not an address is its own key."""
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return address[:_NAME_CHARACTERS_MAX]
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return f"{int(parsed) >> _IPV6_HOST_BITS:x}/{_IPV6_HOST_BITS}"

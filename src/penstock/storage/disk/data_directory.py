@@ -8,6 +8,7 @@
     replication-offset-checkpoint       high watermarks of logs with replicas elsewhere: a hint
     <topic>-<partition>/                one log, with partition.metadata (version, topic_id)
     <topic>-<partition>.<id>-delete/    a log being deleted
+    <topic>-<partition>.<id>-install/   a log that will replace one (`log_installation`)
 
 The clean-stop marker is removed durably before any log is loaded, so that a crash while loading
 counts as a crash. A recovery checkpoint that cannot be read counts as zero: everything is verified.
@@ -29,6 +30,7 @@ CLEAN_FILE: Final = ".kafka_cleanshutdown"
 META_FILE: Final = "meta.properties"
 PARTITION_FILE: Final = "partition.metadata"
 DELETE_SUFFIX: Final = "-delete"
+INSTALL_SUFFIX: Final = "-install"
 STRAY_SUFFIX: Final = "-stray"
 _LOG_NAME: Final = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>[0-9]+)")
 _NOT_OURS: Final = ("__cluster_metadata-0",)
@@ -51,15 +53,16 @@ def parse_log_name(name: str) -> TopicPartition | None:
 
 def deleted_name(topic_partition: TopicPartition, unique: str) -> str:
     """Name of a log's directory while it is being deleted; cut to the length of a file name."""
-    return _renamed(topic_partition, unique, DELETE_SUFFIX)
+    return renamed(topic_partition, unique, DELETE_SUFFIX)
 
 
 def stray_name(topic_partition: TopicPartition, unique: str) -> str:
     """Name of a log's directory that belongs to no topic."""
-    return _renamed(topic_partition, unique, STRAY_SUFFIX)
+    return renamed(topic_partition, unique, STRAY_SUFFIX)
 
 
-def _renamed(topic_partition: TopicPartition, unique: str, suffix: str) -> str:
+def renamed(topic_partition: TopicPartition, unique: str, suffix: str) -> str:
+    """Name of a directory beside a log; cut to the length of a file name."""
     suffix = f"-{topic_partition.partition}.{unique}{suffix}"
     return topic_partition.topic[: _FILE_NAME_MAX - len(suffix)] + suffix
 

@@ -283,6 +283,7 @@ class LogDirectory:
         "filesystem",
         "flush_mode",
         "gaps",
+        "held_from",
         "is_sync_first",
         "on_failure",
         "open_files",
@@ -316,9 +317,17 @@ class LogDirectory:
         """Logs that want a producer snapshot at the next checkpoint."""
         self.gaps: GapNotes | None = None
         """Where a replica's append notes the first gap of a log."""
+        self.held_from: Callable[[TopicPartition], int] | None = None
+        """The first offset of a log that retention must keep, if something holds records."""
         self.failure: LogDirectoryOfflineError | None = None
         self.on_failure: Callable[[], object] | None = None
         """Called once, by the thread that finds the directory failed."""
+
+    def retained_from(self, at: TopicPartition, start_offset: int, limit: int) -> int:
+        """The offset below which retention may delete; at most `limit`."""
+        if self.held_from is None:
+            return limit
+        return min(limit, max(start_offset, self.held_from(at)))
 
     @property
     def takes_appends(self) -> bool:

@@ -397,18 +397,18 @@ class PartitionLog:
                 self.roll()
         segments = self.segments
         ends = [segment.base_offset for segment in segments[1:]] + [self.end_offset]
+        at, start = self.topic_partition, self.log_start_offset
         count = expired_count(
             segments,
             ends,
             now_ms=now_ms,
             retention_ms=settings.retention_ms,
             retention_bytes=settings.retention_bytes,
-            log_start_offset=self.log_start_offset,
-            offset_limit=self.deletion_limit,
+            log_start_offset=start,
+            offset_limit=self.shared.retained_from(at, start, self.deletion_limit),
         )
         if count == len(segments):
-            # The last one is removed next time, when its successor and the producers are on the
-            # disk. Without disk space for a successor it stays, and the others free some.
+            # The last one goes next time, when its successor and the producers are on the disk.
             with suppress(DiskFullError):
                 self.roll()
             count -= 1

@@ -1,5 +1,7 @@
 """Share groups in cases that no conversation shows: many partitions, many groups, stale records."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.coordinator.groups.settings import GroupSettings
@@ -9,6 +11,7 @@ from penstock.coordinator.groups.share.share_group import ShareGroup
 from penstock.coordinator.groups.share.state_effects import DeleteStates, InitializeStates
 from penstock.coordinator.groups.share.state_upkeep import STATES_PER_EFFECT_MAX
 from penstock.protocol.error_codes import ErrorCode
+from penstock.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequest
 from penstock.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from tests.coordinator.groups.share import share_words
 from tests.coordinator.groups.vocabulary import GroupVocabulary
@@ -131,6 +134,21 @@ def test_the_log_refuses_the_end_of_an_effect(rig: ShardRig[GroupShard]) -> None
     assert len(rig.effects) == 1, "the next heartbeat begins again"
     share_words.finish(rig, {"done": ""})
     assert group_of(rig).state_partitions.initialized
+
+
+def test_offsets_of_a_topic_that_is_named_twice(rig: ShardRig[GroupShard]) -> None:
+    rig.set_topics({"t": 3})
+    first = share_words.alter({"topic": "t", "p0": "5", "p2": "5"}).request
+    second = share_words.alter({"topic": "t", "p1": "7", "p0": "6"}).request
+    assert isinstance(first, AlterShareGroupOffsetsRequest)
+    assert isinstance(second, AlterShareGroupOffsetsRequest)
+    rig.ask(replace(first, topics=first.topics + second.topics), 0)
+    (effect,) = rig.effects
+    assert isinstance(effect, InitializeStates)
+    assert {place[1]: start for place, start in effect.starts} == {0: 6, 1: 7, 2: 5}
+    share_words.finish(rig, {"done": ""})
+    (found,) = group_of(rig).state_partitions.initialized.values()
+    assert found.numbers == {0, 1, 2}
 
 
 def test_a_group_that_vanished_meanwhile(rig: ShardRig[GroupShard]) -> None:

@@ -4,7 +4,9 @@ Random acquisitions, acknowledgements, releases, ends of locks, members that lea
 succeed, fail or are interrupted, crashes and moves of the log start. After each of them the state
 of every offset equals that of the dictionary, and every durable state loads to itself. At the end
 all records are consumed: each was accepted at most once, none was lost, and none was delivered more
-often than the limit and the crashes allow.
+often than the limit and the crashes allow. With a dead-letter topic, each record that was given up
+has a letter, more than one only after a crash or a failure, and no record with a letter is
+delivered again.
 """
 
 from collections.abc import Callable
@@ -28,17 +30,21 @@ from penstock.coordinator.shares.delivery.runs import (
     ACKNOWLEDGED,
     ACQUIRED,
     ARCHIVED,
+    ARCHIVING,
     AVAILABLE,
     Change,
 )
 from penstock.coordinator.shares.delivery.share_delivery import (
     DeliveryRules,
+    Letter,
     ShareDelivery,
     Write,
 )
 from penstock.coordinator.shares.ports import Refusal, StateBatch
 from tests.coordinator.model_runs import EXAMPLES, IS_SEEDED
 
+BATCH_MAX, GAP_MAX = 6, 2
+BATCH_AND_GAP_MAX = BATCH_MAX + GAP_MAX
 MEMBERS: Final = ("one", "two", "three")
 LOCK_SECONDS: Final = 30.0
 TERMINAL: Final = (ACKNOWLEDGED, ARCHIVED)
@@ -88,16 +94,24 @@ class Delivery(RuleBasedStateMachine):
         self.accepted: dict[int, int] = {}
         self.deliveries: dict[int, int] = {}
         self.rejected: set[int] = set()
+        self.skipped: set[int] = set()
+        """Acknowledged as offsets without a record: no letter is written."""
         self.crashes = 0
+        self.sent: tuple[Letter, ...] = ()
+        self.letters: dict[int, int] = {}
+        self.letter_failures = 0
 
-    @initialize(limit=st.integers(2, 5), room=st.integers(4, 30))
-    def begin(self, limit: int, room: int) -> None:
-        self.given = DeliveryRules(LOCK_SECONDS, limit, room)
+    @initialize(limit=st.integers(2, 5), room=st.integers(4, 30), has_letters=st.booleans())
+    def begin(self, limit: int, room: int, has_letters: bool) -> None:
+        self.given = DeliveryRules(LOCK_SECONDS, limit, room, has_dead_letters=has_letters)
+        self.given_up = ARCHIVING if has_letters else ARCHIVED
         self.delivery = ShareDelivery(0, (), self.given)
 
     # --- The log ---
 
-    @rule(size=st.integers(1, 6), gap=st.integers(0, 2), kind=st.sampled_from("rrrrd"))
+    @rule(
+        size=st.integers(1, BATCH_MAX), gap=st.integers(0, GAP_MAX), kind=st.sampled_from("rrrrd")
+    )
     def append(self, size: int, gap: int, kind: str) -> None:
         first = (self.log[-1].last + 1 if self.log else 0) + gap
         self.log.append(FetchedBatch(first, first + size - 1, kind == "d"))
@@ -127,7 +141,7 @@ class Delivery(RuleBasedStateMachine):
     @rule(member=st.sampled_from(MEMBERS), most=st.integers(1, 12), is_exact=st.booleans())
     def acquire(self, member: str, most: int, is_exact: bool) -> None:
         delivery, offset = self.delivery, self.delivery.next_offset()
-        had_room = delivery.end_offset - delivery.start_offset < self.given.in_flight_max
+        had_room = delivery.has_room
         batches = self._read(offset)
         got = delivery.acquire(
             member, offset, batches, self.now, records_max=most, batch_size=3, is_exact=is_exact
@@ -140,6 +154,7 @@ class Delivery(RuleBasedStateMachine):
                 record = self.records.get(one, Record())
                 assert record.state == AVAILABLE, "an available record, or a new one"
                 assert self._is_live(one), "a record that clients may see"
+                assert one not in self.letters, f"{one} has a letter and was delivered again"
                 assert span.delivery_count == record.count + 1 <= self.given.delivery_limit
                 if 2 < self.given.delivery_limit == span.delivery_count:
                     assert len(offsets) == 1, "the last attempt is alone"
@@ -165,6 +180,9 @@ class Delivery(RuleBasedStateMachine):
                 known = seen(delivery).get(offset, Record(ARCHIVED))
                 if known.state == ARCHIVED:
                     self.records[offset] = Record(ARCHIVED)
+                elif known.state == ARCHIVING:
+                    assert self.given.has_dead_letters
+                    self.records[offset] = Record(ARCHIVING, count)
         self._advance()
 
     def _advance(self) -> None:
@@ -206,13 +224,15 @@ class Delivery(RuleBasedStateMachine):
         assert change is not None
         is_last = record.count >= self.given.delivery_limit
         target = AVAILABLE if kind == 2 and not is_last else ARCHIVED
+        if kind == 3 or (kind == 2 and is_last):
+            target = self.given_up
         self.records[offset] = replace(record, target=target)
         self.pending.setdefault(change, []).append(offset)
         if kind == 1:
             self.accepted.setdefault(offset, 0)
             self.accepted[offset] |= 2
         elif kind in (0, 3):
-            self.rejected.add(offset)
+            (self.rejected if kind else self.skipped).add(offset)
 
     @rule(member=st.sampled_from(MEMBERS), other=st.sampled_from(MEMBERS), data=st.data())
     def acknowledge_wrongly(self, member: str, other: str, data: st.DataObject) -> None:
@@ -246,8 +266,8 @@ class Delivery(RuleBasedStateMachine):
         for offset, record in list(self.records.items()):
             if record.state == ACQUIRED and record.target < 0 and is_due(record):
                 is_last = record.count >= self.given.delivery_limit
-                state = ARCHIVED if is_last else AVAILABLE
-                self.records[offset] = Record(state, 0 if is_last else record.count)
+                state = self.given_up if is_last else AVAILABLE
+                self.records[offset] = Record(state, 0 if state == ARCHIVED else record.count)
         self._advance()
 
     # --- Writes ---
@@ -274,8 +294,8 @@ class Delivery(RuleBasedStateMachine):
                     continue
                 if not is_durable:
                     self.records[offset] = replace(record, target=-1)
-                elif record.target == AVAILABLE:
-                    self.records[offset] = Record(AVAILABLE, record.count)
+                elif record.target in (AVAILABLE, ARCHIVING):
+                    self.records[offset] = Record(record.target, record.count)
                 else:
                     self.records[offset] = Record(ARCHIVED)
         if not is_durable:
@@ -293,6 +313,7 @@ class Delivery(RuleBasedStateMachine):
             for offset in range(batch.first_offset, batch.last_offset + 1):
                 before = self.durable.get(offset, (AVAILABLE, 0))
                 assert before[0] not in TERMINAL or batch.delivery_state in TERMINAL
+                assert before[0] != ARCHIVING or batch.delivery_state in (ARCHIVING, ARCHIVED)
                 self.durable[offset] = (batch.delivery_state, batch.delivery_count)
         assert write.start_offset >= self.durable_start, "the start never moves back"
         self.durable_start = write.start_offset
@@ -318,12 +339,51 @@ class Delivery(RuleBasedStateMachine):
         assert loaded.start_offset == first
         for offset, record in seen(loaded).items():
             state, count = self.durable.get(offset, (AVAILABLE, 0))
-            expected = Record(ARCHIVED) if state in TERMINAL else Record(AVAILABLE, count)
+            expected = Record(ARCHIVED) if state in TERMINAL else Record(state, count)
             assert record == expected
 
-    @rule(is_durable=st.booleans())
-    def crash(self, is_durable: bool) -> None:
+    # --- Dead letters ---
+
+    @precondition(lambda self: not self.sent)
+    @rule(most=st.integers(1, 9))
+    def send_letters(self, most: int) -> None:
+        self.sent = self.delivery.take_letters(most)
+        offsets = [one for letter in self.sent for one in range(letter.first, letter.last + 1)]
+        assert len(offsets) <= most
+        for letter in self.sent:
+            for one in range(letter.first, letter.last + 1):
+                assert self.records[one].state == ARCHIVING
+                assert letter.delivery_count == self.records[one].count
+                assert self.durable[one][0] == ARCHIVING, "no crash makes it available again"
+
+    @precondition(lambda self: self.sent)
+    @rule(is_written=st.booleans(), is_known=st.sampled_from((True, True, False)))
+    def end_letters(self, is_written: bool, is_known: bool) -> None:
+        """Letters are written or not; an answer that was lost counts as a failure."""
+        sent, self.sent = self.sent, ()
+        for letter in sent:
+            self._land(letter, is_written)
+            if not (is_written and is_known):
+                self.letter_failures += 1
+                self.delivery.letters_failed(letter.first, letter.last)
+                continue
+            self.delivery.letters_written(letter.first, letter.last)
+            for one in range(letter.first, letter.last + 1):
+                if one in self.records:
+                    self.records[one] = Record(ARCHIVED)
+        self._advance()
+
+    def _land(self, letter: Letter, is_written: bool) -> None:
+        if is_written:
+            for one in range(letter.first, letter.last + 1):
+                self.letters[one] = self.letters.get(one, 0) + 1
+
+    @rule(is_durable=st.booleans(), is_letter_written=st.booleans())
+    def crash(self, is_durable: bool, is_letter_written: bool) -> None:
         """Another broker leads now, or this one again; a write on its way arrives or not."""
+        for letter in self.sent:
+            self._land(letter, is_letter_written)
+        self.sent = ()
         if self.write is not None and is_durable:
             self._store(self.write)
         self.write = None
@@ -353,6 +413,34 @@ class Delivery(RuleBasedStateMachine):
             most = self.given.delivery_limit * (1 + self.crashes)
             assert count <= most, f"{offset} was delivered {count} times"
 
+    @invariant()
+    def is_bounded(self) -> None:
+        if not self.given.has_dead_letters:
+            window = self.delivery.end_offset - self.delivery.start_offset
+            assert window <= 2 * self.given.in_flight_max + BATCH_AND_GAP_MAX
+
+    @invariant()
+    def holder_is_named(self) -> None:
+        """The owner of the first records that stay is named if nothing more can be acquired."""
+        delivery = self.delivery
+        kept = [
+            offset
+            for offset, one in sorted(self.records.items())
+            if one.state not in TERMINAL and one.target not in TERMINAL
+        ]
+        is_closed = not (delivery.has_available or delivery.has_room) and bool(kept)
+        first = self.records[kept[0]] if is_closed else None
+        if first is None or first.state != ACQUIRED or first.target >= 0:
+            assert delivery.held() is None
+        else:
+            assert delivery.held() == (kept[0], first.member)
+
+    @invariant()
+    def has_few_letters(self) -> None:
+        for offset, count in self.letters.items():
+            assert count <= 1 + self.crashes + self.letter_failures, f"{offset}: {count} letters"
+            assert self.accepted.get(offset, 0) != 1, f"{offset} was accepted and has a letter"
+
     def teardown(self) -> None:
         if not hasattr(self, "delivery"):
             return
@@ -369,7 +457,11 @@ class Delivery(RuleBasedStateMachine):
                 assert batch.is_dead or self._is_done(offset), f"{offset} was lost"
 
     def _consume(self) -> None:
-        """One member accepts all records that it gets."""
+        """One member accepts all records that it gets; letters that are due are written."""
+        if not self.sent:
+            self.send_letters(100)
+        if self.sent:
+            self.end_letters(True, True)
         if self.delivery.needs_write:
             self.begin_write()
             self.end_write(True)
@@ -381,12 +473,17 @@ class Delivery(RuleBasedStateMachine):
             )
             assert isinstance(change, Change)
             self._acknowledge_one(offset, 1, change)
-        if not own and not self.delivery.needs_write:
+        if not own and not self.delivery.needs_write and not self.delivery.has_letters:
             self.wait(LOCK_SECONDS)
 
     def _is_done(self, offset: int) -> bool:
+        if self.given.has_dead_letters:
+            return (
+                self.accepted.get(offset) == 1 or offset in self.letters or offset in self.skipped
+            )
         return (
-            self.accepted.get(offset) == 1
+            offset in self.skipped
+            or self.accepted.get(offset) == 1
             or offset in self.rejected
             or self.deliveries.get(offset, 0) >= self.given.delivery_limit
         )

@@ -4,13 +4,21 @@ import pytest
 
 from penstock.coordinator.shares.delivery.acknowledgement import Acknowledged, check_request
 from penstock.coordinator.shares.delivery.acquisition import Acquired, FetchedBatch
-from penstock.coordinator.shares.delivery.runs import ACKNOWLEDGED, ARCHIVED, AVAILABLE, Change
+from penstock.coordinator.shares.delivery.runs import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    AVAILABLE,
+    Change,
+    Run,
+)
 from penstock.coordinator.shares.delivery.share_delivery import (
     RUNS_MAX,
     DeliveryRules,
+    Held,
     ShareDelivery,
 )
 from penstock.coordinator.shares.ports import Refusal, StateBatch
+from penstock.coordinator.shares.share_checks import CHANGE_BATCHES_MAX
 from penstock.protocol.error_codes import ErrorCode
 
 NOW = 100.0
@@ -52,6 +60,26 @@ def store(state: ShareDelivery) -> tuple[int, int, tuple[StateBatch, ...]]:
     state.written(write)
     state.validate()
     return write.start_offset, write.complete_count, write.batches
+
+
+def _records(got: list[Acquired]) -> dict[tuple[int, int], int]:
+    """Acquired ranges with their delivery counts; neighbours with equal counts are one range."""
+    found: dict[tuple[int, int], int] = {}
+    for one in got:
+        first = one.first
+        for (begin, end), count in tuple(found.items()):
+            if end + 1 == first and count == one.delivery_count:
+                del found[begin, end]
+                first = begin
+        found[first, one.last] = one.delivery_count
+    return found
+
+
+def _first(state: ShareDelivery, stored: list[FetchedBatch]) -> int:
+    """Read as the broker does: from the stored batch with the next offset on."""
+    offset = state.next_offset()
+    del stored[: next(index for index, one in enumerate(stored) if one.last >= offset)]
+    return offset
 
 
 def batch(first: int, last: int, *, is_dead: bool = False) -> FetchedBatch:
@@ -140,6 +168,63 @@ class TestAcquire:
         store(state)
         assert get(state, batch(8, 9)) == [Acquired(8, 9, 1)]
 
+    def test_records_whose_end_is_being_written_leave_room(self) -> None:
+        state = delivery(in_flight_max=6)
+        get(state, batch(0, 5))
+        acknowledge(state, 2, 5, 1)
+        assert not state.has_room, "the records at the start have an owner"
+        acknowledge(state, 0, 1, 1)
+        write = state.take_write()
+        assert get(state, batch(6, 9)) == [Acquired(6, 9, 1)]
+        assert get(state, batch(10, 19), is_exact=True) == [Acquired(10, 11, 1)]
+        acknowledge(state, 6, 11, 1)
+        assert not state.has_room, "twice the window"
+        state.failed(write, 0.0)
+        assert (state.start_offset, state.end_offset, state.has_room) == (0, 12, False)
+        acknowledge(state, 0, 5, 1)
+        store(state)
+        assert (state.start_offset, state.end_offset, state.has_room) == (12, 12, True)
+
+    def test_runs_that_leave_are_looked_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        state = delivery(in_flight_max=200)
+        get(state, *(batch(at, at) for at in range(200)))
+        acknowledge(state, 0, 199, *(1, 3) * 100)
+        assert state.run_count == 200
+        looks: list[Run] = []
+
+        def ends(run: Run) -> bool:
+            looks.append(run)
+            return run.change is not None
+
+        monkeypatch.setattr(Run, "ends", property(ends))
+        # `validate` looks at all of them: it is not called here.
+        new = [batch(at, at) for at in range(200, 300)]
+        got = state.acquire(ONE, 200, new, NOW, records_max=500, batch_size=500, is_exact=False)
+        assert got == [Acquired(200, 299, 1)]
+        assert len(looks) <= 200 + 2 * 100
+
+    def test_the_states_of_the_largest_window_can_be_stored(self) -> None:
+        state = delivery(in_flight_max=10_000)
+        for _ in range(2):
+            first = state.end_offset
+            while state.has_room:
+                get(state, batch(state.end_offset, state.end_offset + 599), most=600)
+            acknowledge(
+                state, first, state.end_offset - 1, *((1, 3) * 15_000)[: state.end_offset - first]
+            )
+            if not first:
+                write = state.take_write()
+        assert state.end_offset <= RUNS_MAX
+        state.written(write)
+        store(state)
+        assert state.start_offset == state.end_offset
+
+    def test_a_release_that_is_being_written_leaves_no_room(self) -> None:
+        state = delivery(in_flight_max=6)
+        get(state, batch(0, 5))
+        acknowledge(state, 0, 5, 2)
+        assert not state.has_room
+
     def test_the_window_is_exact_in_the_record_limit_mode(self) -> None:
         state = delivery(in_flight_max=6)
         assert get(state, batch(0, 9), is_exact=True) == [Acquired(0, 5, 1)]
@@ -152,6 +237,22 @@ class TestAcquire:
 
     def test_a_read_behind_the_end_gives_nothing(self) -> None:
         assert get(delivery(), batch(5, 9), at=5) == []
+
+    def test_a_full_window_names_the_owner_of_its_first_records(self) -> None:
+        state = delivery(in_flight_max=10)
+        assert state.held() is None
+        get(state, FetchedBatch(0, 4))
+        assert state.held() is None, "there is room"
+        get(state, FetchedBatch(5, 9), member=TWO)
+        assert state.held() == Held(0, ONE)
+        acknowledge(state, 0, 4, 1)
+        assert state.held() is None, "the records are leaving"
+        get(state, FetchedBatch(10, 14))
+        assert state.held() == Held(5, TWO)
+        acknowledge(state, 5, 9, 2, member=TWO)
+        assert state.held() is None, "their owner has done its part"
+        store(state)
+        assert state.held() is None, "records are available"
 
 
 class TestFailedDeliveries:
@@ -170,6 +271,28 @@ class TestFailedDeliveries:
     def test_fewer_neighbours_each_time(self) -> None:
         state = delivery(0, StateBatch(0, 7, AVAILABLE, 3), delivery_limit=6)
         assert get(state, batch(0, 7)) == [Acquired(0, 3, 4)]
+
+    @pytest.mark.parametrize("ends", [(511,), (6, 300, 511)], ids=["one batch", "three batches"])
+    def test_the_neighbours_are_those_of_the_first_delivery(self, ends: tuple[int, ...]) -> None:
+        """Whatever the stored batches, and however the records were split since."""
+        firsts = (0, *(end + 1 for end in ends[:-1]))
+        stored = [batch(first, last) for first, last in zip(firsts, ends, strict=True)]
+        state = delivery(delivery_limit=10, in_flight_max=1000)
+        sizes: dict[int, set[int]] = {}
+        deliveries = 0
+        while got := _records(get(state, *stored, most=512, size=512, at=_first(state, stored))):
+            for (first, last), count in got.items():
+                sizes.setdefault(count, set()).add(last - first + 1)
+                deliveries += last - first + 1
+            for first, last in got:
+                acknowledge(state, first, last, 2)
+            store(state)
+            if state.end_offset == state.start_offset:
+                break
+        assert deliveries == 512 * 10
+        single = {count: size for count, (size,) in sizes.items()}
+        halves = {6: 256, 7: 128, 8: 64, 9: 32, 10: 1}
+        assert single == {**dict.fromkeys(range(1, 6), 512), **halves}
 
     def test_a_low_limit_has_no_single_deliveries(self) -> None:
         state = delivery(0, StateBatch(0, 7, AVAILABLE, 1), delivery_limit=2)
@@ -424,8 +547,9 @@ class TestMemory:
             if isinstance(outcome, Refusal):
                 assert outcome.error_code == ErrorCode.INVALID_REQUEST
                 refusals += 1
-        assert refusals == 8
+        assert refusals == 9
         assert state.run_count <= RUNS_MAX
+        assert RUNS_MAX <= CHANGE_BATCHES_MAX, "one write can have all of them"
         outcome = state.acknowledge(ONE, [Acknowledged(100_000, 999_999, (1,))], NOW)
         assert isinstance(outcome, Change)
 

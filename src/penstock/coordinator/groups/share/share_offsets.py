@@ -169,6 +169,9 @@ class ShareOffsets:
             taken = [one for one in topic.partitions if _exists(view, one.partition_index)]
             if view is not None and taken:
                 numbers = frozenset(one.partition_index for one in taken)
+                before = fresh.get(view.topic_id)
+                if before is not None:
+                    numbers |= before.numbers  # The request names the topic twice.
                 fresh[view.topic_id] = NamedPartitions(view.name, numbers)
                 for one in taken:
                     place = (view.topic_id, one.partition_index)

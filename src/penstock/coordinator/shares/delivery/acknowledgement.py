@@ -8,6 +8,8 @@ A member acknowledges ranges of offsets, each with one type for all of them or o
     3 reject    cannot be processed          ARCHIVED
     4 renew     needs more time              a new lock, the same count; nothing is written
 
+With a dead-letter topic, 3, and 2 at the delivery limit, become ARCHIVING.
+
 An acknowledgement is valid as a whole or refused as a whole. A range below the start offset is
 ignored: its records are gone. This module changes nothing.
 """

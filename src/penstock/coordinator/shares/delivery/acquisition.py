@@ -7,8 +7,9 @@ Rules, as in Apache Kafka 4.3:
   records asked for; in the record-limit mode (KIP-1206) the number is exact;
 - a record with several failed deliveries is acquired with fewer neighbours each time, and on its
   last attempt alone (KAFKA-17541), so that one poison record does not use up their attempts;
-- offsets without records, control batches and batches of aborted transactions are archived at once;
-- a record that has been delivered as often as the limit allows is archived, not delivered.
+- offsets without records, and batches that no client may get, are archived at once;
+- a record that has been delivered as often as the limit allows is archived, not delivered; with a
+  dead-letter topic its letter comes first.
 
 It reads no records: the caller names the batches. It does NOT write anything.
 """
@@ -16,7 +17,16 @@ It reads no records: the caller names the batches. It does NOT write anything.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from penstock.coordinator.shares.delivery.runs import ACQUIRED, ARCHIVED, AVAILABLE, Run, RunMap
+from penstock.coordinator.shares.delivery.runs import (
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    EXHAUSTED,
+    LETTER_CHANGED,
+    Run,
+    RunMap,
+)
 
 _THROTTLED_MIN: Final = 2
 """A first repetition is never throttled, whatever the delivery limit."""
@@ -28,7 +38,7 @@ class FetchedBatch(NamedTuple):
     first: int
     last: int
     is_dead: bool = False
-    """Whether no client may get its records: a control batch, or an aborted transaction."""
+    """Whether no client may get its records: those of an aborted transaction."""
 
 
 class Wanted(NamedTuple):
@@ -43,6 +53,8 @@ class Wanted(NamedTuple):
     deadline: float
     in_flight_max: int
     delivery_limit: int
+    has_dead_letters: bool = False
+    """Whether a record at the delivery limit gets a dead letter."""
 
 
 class Acquired(NamedTuple):
@@ -79,12 +91,25 @@ def archive_gap(runs: RunMap, first: int, last: int) -> list[tuple[int, int]]:
 
 
 class _Acquisition:
-    __slots__ = ("_left", "_runs", "_wanted", "acquired", "archived", "is_over")
+    __slots__ = (
+        "_left",
+        "_runs",
+        "_tail",
+        "_throttle",
+        "_wanted",
+        "acquired",
+        "archived",
+        "is_over",
+    )
 
     def __init__(self, runs: RunMap, wanted: Wanted | None) -> None:
         self._runs = runs
         self._wanted = wanted
         self._left = 0 if wanted is None else wanted.records_max
+        self._tail: Run | None = None
+        """The run of new records that this acquisition has created last: it may be longer."""
+        self._throttle = (-1, 0)
+        """The end of a run with failed deliveries, and how many records of it may follow."""
         self.is_over = self._left <= 0
         self.acquired: list[Acquired] = []
         self.archived: list[tuple[int, int]] = []
@@ -107,12 +132,23 @@ class _Acquisition:
             self._runs.move(run, ARCHIVED)
         self.archived.append((first, last))
 
+    def _give_up(self, first: int, last: int, *, has_letter: bool) -> None:
+        """Archive records at the delivery limit, after their letters if there are any."""
+        if not has_letter:
+            self._archive_run(first, last)
+            return
+        for run in self._runs.cut(first, last):
+            self._runs.move(run, ARCHIVING)
+            run.cause, run.letter = EXHAUSTED, LETTER_CHANGED
+        self.archived.append((first, last))
+
     def add(self, batch: FetchedBatch) -> bool:
         """Acquire the records of a batch that may be acquired; True if it was the last batch."""
         if batch.is_dead:
             self.archive(batch.first, batch.last)
             return False
-        self._add_known(batch)
+        if batch.first < self._runs.end:
+            self._add_known(batch)
         if not self.is_over:
             self._add_new(batch)
         return self.is_over or self._left <= 0
@@ -126,9 +162,9 @@ class _Acquisition:
                 continue
             begin, end = max(run.first, first), min(run.last, last)
             if run.count >= wanted.delivery_limit:
-                self._archive_run(begin, end)
+                self._give_up(begin, end, has_letter=wanted.has_dead_letters)
                 continue
-            size = self._allowed(run.count, end - begin + 1)
+            size = self._allowed(run, end, end - begin + 1)
             if size > 0:
                 (part,) = runs.cut(begin, begin + size - 1)
                 self._take(part)
@@ -136,9 +172,9 @@ class _Acquisition:
                 self.is_over = True
                 return
 
-    def _allowed(self, count: int, size: int) -> int:
-        """Return how many records of a run are acquired; sets `is_over` if they are the last."""
-        wanted = self._wanted
+    def _allowed(self, run: Run, end: int, size: int) -> int:
+        """Return how many records of a run up to `end` are acquired; sets `is_over` at the last."""
+        wanted, count = self._wanted, run.count
         assert wanted is not None
         if wanted.is_exact:
             size = min(size, self._left)
@@ -148,8 +184,13 @@ class _Acquisition:
             self.is_over = True
             return 0 if self.acquired else min(size, 1)
         if count >= throttled:
-            self.is_over = True
-            return max(min(size, 1), size >> (count - throttled + 1))
+            last, left = self._throttle
+            if last != run.last:
+                left = max(1, run.whole >> (count - throttled + 1))
+            # A run may have several stored batches: the next one has the rest of its records.
+            self._throttle = (run.last, left - size)
+            self.is_over = left <= size or run.last == end
+            return min(size, left)
         return size
 
     def _add_new(self, batch: FetchedBatch) -> None:
@@ -157,7 +198,7 @@ class _Acquisition:
         assert wanted is not None
         if batch.last < runs.end:
             return
-        room = wanted.in_flight_max - (runs.end - runs.start)
+        room = runs.room(wanted.in_flight_max)
         if room <= 0:
             self.is_over = True
             return
@@ -167,23 +208,14 @@ class _Acquisition:
         if last < runs.end:
             self.is_over = True
             return
-        first, tail = runs.end, self._last_of_this()
-        if tail is None:
-            self._take(runs.append(last, AVAILABLE))
+        first, tail = runs.end, self._tail
+        if tail is None or tail.last != first - 1:
+            self._tail = runs.append(last, AVAILABLE)
+            self._take(self._tail)
         else:
             runs.extend(tail, last)
             self._note(first, last, 1)
         self.is_over = last < batch.last
-
-    def _last_of_this(self) -> Run | None:
-        """Return the last run if this acquisition created it and it can be longer."""
-        runs, wanted = self._runs, self._wanted
-        assert wanted is not None
-        found = runs.covering(runs.end - 1, runs.end - 1)
-        if not found or not self.acquired or self.acquired[-1].last != runs.end - 1:
-            return None
-        tail = found[0]
-        return tail if tail.state == ACQUIRED and tail.count == 1 else None
 
     def _take(self, run: Run) -> None:
         wanted = self._wanted

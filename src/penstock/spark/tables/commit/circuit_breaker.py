@@ -13,8 +13,14 @@ of bad records anyway.
 from dataclasses import dataclass, replace
 from typing import Final
 
+from penstock.spark.errors import SparkQueryError
+
 BATCHES_MAX: Final = 1_000
 """Beyond it, small batches are added up in pairs; the window is then a little longer."""
+
+
+class CircuitOpenError(SparkQueryError):
+    """Too many of the last records were bad."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,12 +197,14 @@ def forget(state: TableState, pipeline: str) -> Commit:
 def absorb(state: TableState, pipeline: str, backfill: str) -> Commit | None:
     """Return the commit that adds the offsets of a finished backfill to its pipeline.
 
-    None if this is impossible: in some partition the backfill ends before the pipeline begins. The
-    owner of the pipeline stays the owner.
+    None if this is impossible: in some partition the backfill ends before the pipeline begins, or
+    both remember deleted keys. The owner of the pipeline stays the owner.
     """
     note, other = state.live.get(pipeline), state.live.get(backfill)
     if note is None or other is None or not other.held:
         return None
+    if note.deleted_keys is not None and other.deleted_keys is not None:
+        return None  # a commit reads the keys of all notes, as long as both are there
     held = dict(note.held)
     for at, one in other.held.items():
         known = held.get(at)
@@ -212,7 +214,9 @@ def absorb(state: TableState, pipeline: str, backfill: str) -> Commit | None:
         held[at] = known._replace(begin_offset=one.begin_offset, lost_count=lost_count)
     grown = note_after(replace(note, held=held), BatchRanges(()), CommitCounts())
     losses = sorted([*note.losses, *other.losses], key=lambda one: one.at_ms)
-    return Commit(replace(grown, losses=tuple(losses[-LOSSES_MAX:])), after=state)
+    deleted_keys = note.deleted_keys or other.deleted_keys
+    kept = replace(grown, losses=tuple(losses[-LOSSES_MAX:]), deleted_keys=deleted_keys)
+    return Commit(kept, after=state)
 
 
 # --- A micro-batch ---
@@ -353,6 +357,7 @@ def note_after(
         counts=noted_counts(counts),
         losses=(*note.losses, *lost)[-LOSSES_MAX:],
         empty_columns=empty_after(note.empty_columns, counts.empty_columns, counts.rows),
+        small_batches=note.small_batches + counts.is_small,
         newest_ms=max(
             (one for one in (note.newest_ms, counts.newest_ms) if one is not None), default=None
         ),
@@ -365,7 +370,12 @@ def noted_counts(counts: CommitCounts) -> CommitCounts:
     fields = dict(most[:UNKNOWN_FIELDS_MAX])
     looked_at = counts.looked_at if fields else 0
     return replace(
-        counts, newest_ms=None, unknown_fields=fields, looked_at=looked_at, empty_columns=None
+        counts,
+        newest_ms=None,
+        unknown_fields=fields,
+        looked_at=looked_at,
+        empty_columns=None,
+        is_small=False,
     )
 
 
@@ -379,7 +389,7 @@ def _missing(
         start = max(one.start_offset, come.start_offset)
         end = min(one.end_offset, come.end_offset)
         if one.at == come.at and start < end:
-            yield LostRange(*come.at, start, end, offer.at_ms)
+            yield one._replace(start_offset=start, end_offset=end, at_ms=offer.at_ms)
 
 
 # --- The state of the table ---

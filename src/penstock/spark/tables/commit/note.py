@@ -5,7 +5,8 @@
      "topics": {"orders": {"id": "cu1-…", "begins": 0, "ends": [200, 180], "counts": [100, 80],
                            "epochs": 3}},
      "rows": 178, "rejects": 2, "expectations": {"positive_amount": 2},
-     "newest_ms": 1767225600000, "losses": [["orders", 1, 40, 60, 1767225600000]]}
+     "newest_ms": 1767225600000, "small_batches": 12,
+     "losses": [["orders", 1, 40, 60, 1767225600000]]}
 
 A note is complete: it has the offsets of its commit, and all offsets of the pipeline after it. The
 offsets of a partition go from `begins[i]` to `ends[i]`. This commit added the last `counts[i]` of
@@ -42,6 +43,8 @@ NAME_CHARACTERS_MAX: Final = 100
 """The length of a pipeline's or expectation's name, which is in property names and every note."""
 
 
+SKIPPED: Final = "skipped"
+"""The reason of a loss that the user declared: the pipeline continues after these offsets."""
 LOSSES_MAX: Final = 50
 """The number of newest losses that a note names; older ones are only counted. About 3 kB."""
 UNKNOWN_FIELDS_MAX: Final = 20
@@ -119,7 +122,10 @@ class HeldPartition(NamedTuple):
 
 
 class LostRange(NamedTuple):
-    """Offsets of one partition that were deleted from the topic before they were read."""
+    """Offsets of one partition that the table does not get.
+
+    They were deleted from the topic before they were read, or the user skipped them.
+    """
 
     topic: str
     partition: int
@@ -127,6 +133,8 @@ class LostRange(NamedTuple):
     end_offset: int
     at_ms: int = 0
     """The time of the decision about the first commit after them."""
+    reason: str = ""
+    """`SKIPPED` if the user declared the loss."""
 
     @property
     def at(self) -> TopicPartition:
@@ -149,6 +157,8 @@ class CommitCounts:
     looked_at: int = 0
     empty_columns: Mapping[str, bool] | None = None
     """Columns of values that are NULL in all rows, and whether they are new; None: no rows."""
+    is_small: bool = False
+    """Whether the driver wrote the batch itself, without Spark's tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +183,10 @@ class CommitNote:
     """The newest losses, `LOSSES_MAX` at most; `held` counts all of them."""
     empty_columns: Mapping[str, int] | None = None
     """The number of rows since a column's last value, see `empty_columns`; None: unknown."""
+    small_batches: int = 0
+    """The number of commits of small batches that the driver wrote without Spark's tasks."""
+    deleted_keys: str | None = None
+    """The file of remembered deletions, see `files.deleted_keys`."""
 
     def ranges(self) -> tuple[PartitionRange, ...]:
         """Return the ranges of this commit."""
@@ -209,8 +223,12 @@ def write_note(note: CommitNote) -> str:
         document["looked_at"] = note.counts.looked_at
     if note.empty_columns is not None:
         document["empty_columns"] = dict(sorted(note.empty_columns.items()))
+    if note.small_batches:
+        document["small_batches"] = note.small_batches
+    if note.deleted_keys is not None:
+        document["deleted_keys"] = note.deleted_keys
     if note.losses:
-        document["losses"] = [list(one) for one in note.losses]
+        document["losses"] = [list(one if one.reason else one[:-1]) for one in note.losses]
     text = json.dumps(document, separators=(",", ":"))
     if len(text) > NOTE_CHARACTERS_MAX or len(note.counts.expectations) > EXPECTATIONS_MAX:
         raise NoteError(
@@ -272,6 +290,7 @@ def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
             topic_ids[name] = text_of(topic["id"], "id")
         held.update(_read_topic(name, topic))
     cluster_id, newest_ms = document.get("cluster_id"), document.get("newest_ms")
+    deleted_keys = document.get("deleted_keys")
     expectations = object_of(document.get("expectations", {}), "expectations")
     unknown = object_of(document.get("unknown_fields", {}), "unknown_fields")
     return CommitNote(
@@ -293,6 +312,8 @@ def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
         newest_ms=None if newest_ms is None else _number(newest_ms, TIMESTAMP_MS_MIN),
         losses=tuple(map(_read_loss, document.get("losses", ()))),
         empty_columns=_read_empty(document.get("empty_columns")),
+        small_batches=_number(document.get("small_batches", 0), 0),
+        deleted_keys=None if deleted_keys is None else text_of(deleted_keys, "deleted_keys"),
     )
 
 
@@ -317,10 +338,13 @@ def _read_topic(name: str, topic: Mapping[str, Any]) -> dict[TopicPartition, Hel
 
 
 def _read_loss(value: object) -> LostRange:
-    if not isinstance(value, list) or len(value) != len(LostRange._fields):
+    count = len(LostRange._fields)
+    if not isinstance(value, list) or len(value) not in {count - 1, count}:
         raise ValueError("a loss has other parts than it should")
-    topic, *numbers = value
-    return LostRange(text_of(topic, "topic"), *(_number(one, 0) for one in numbers))
+    topic, *numbers = value[: count - 1]
+    reason = text_of(value[-1], "reason") if len(value) == count else ""
+    partition, start, end, at_ms = (_number(one, 0) for one in numbers)
+    return LostRange(text_of(topic, "topic"), partition, start, end, at_ms, reason)
 
 
 def _read_empty(value: object) -> Mapping[str, int] | None:

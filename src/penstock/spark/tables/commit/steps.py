@@ -9,7 +9,7 @@ driver reads the table to find out whether it has the commit.
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from penstock.spark.tables.commit import stops as commit_stops
@@ -119,8 +119,10 @@ def commit_offer(
         was_known = known is not None
         state: TableState = known if known is not None else (yield Load())
         known = None
-        if tried is not None and state.notes.get(tried.pipeline) == tried:
-            return Committed(tried, state)  # the response had been lost
+        found = None if tried is None else state.notes.get(tried.pipeline)
+        # The committer adds the file of deleted keys to the note.
+        if tried and found and replace(found, deleted_keys=tried.deleted_keys) == tried:
+            return Committed(found, state)  # the response had been lost
         decision = rule(state, offer)
         if not isinstance(decision, Commit):
             if was_known:

@@ -64,7 +64,7 @@ def as_written(error: PenstockError, where: str) -> PenstockError:
         case DefinitionError(where="", key=key, problem=problem, remedy=remedy):
             return DefinitionError(where, key, problem, remedy)
         case UnusableError(where="", key=key, problem=problem, remedy=remedy):
-            return UnusableError(where, key, problem, remedy)
+            return type(error)(where, key, problem, remedy)
         case OptionError(option=option, problem=problem, remedy=remedy):
             key = OPTION_KEYS.get(option.lower(), f"source.options.{option}")
             return DefinitionError(where, key, problem, remedy)

@@ -97,6 +97,35 @@ class UnknownFields(Enum):
     """The fields are left out."""
 
 
+class Envelope(Enum):
+    """The form of the changes in JSON values."""
+
+    NONE = "none"
+    """A value is a row."""
+    DEBEZIUM = "debezium"
+    """Debezium's events with `op`, `before`, `after` and `source`."""
+    DEBEZIUM_FLAT = "debezium_flat"
+    """Rows of Debezium's `ExtractNewRecordState`."""
+
+
+class Decimals(Enum):
+    """The form of decimals in values without a schema part."""
+
+    NUMBER = "number"
+    """Numbers, and texts of numbers."""
+    BASE64 = "base64"
+    """The bytes of the unscaled number; the column's type has the scale."""
+
+
+class TimeUnit(Enum):
+    """The unit of numbers in columns of times, in values without a schema part."""
+
+    SECONDS = "s"
+    MILLISECONDS = "ms"
+    MICROSECONDS = "us"
+    NANOSECONDS = "ns"
+
+
 class SchemaSource(Enum):
     """The source of the values' schema."""
 
@@ -139,6 +168,28 @@ class StartingOffsets(Enum):
     LATEST = "latest"
 
 
+class Upserts(Enum):
+    """How an upsert changes the rows of an Iceberg table."""
+
+    COPY_ON_WRITE = "copy_on_write"
+    """Rewrites the files that have rows of changed keys."""
+    MERGE_ON_READ = "merge_on_read"
+    """Writes delete files with the positions of changed rows; readers merge them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperationSettings:
+    """What a running pipeline shows to others; none of it changes a row."""
+
+    metrics_port: int = 0
+    """The port of metrics and health; 0: none."""
+    metrics_host: str = "127.0.0.1"
+    publish_group: str | None = None
+    """The group that gets the committed offsets, for tools that show the lag of groups."""
+    lineage: str | None = None
+    """The URL of a file or a service that gets OpenLineage events."""
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
     """The pipeline's name and locations."""
@@ -147,6 +198,9 @@ class PipelineSettings:
     bootstrap_servers: str
     checkpoint: str
     mode: RunMode = RunMode.AUTO
+    small_batches: bool = True
+    """Whether the driver may write a small batch without Spark's tasks."""
+    operation: OperationSettings = field(default_factory=OperationSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +236,46 @@ class TableSettings:
     name: str
     """The name with its namespace: `shop.orders`."""
     catalog: tuple[tuple[str, str], ...]
-    """The catalog's properties by name; Delta needs only `warehouse`."""
+    """The catalog's options by name, without secrets; Delta needs only `warehouse`, or `path`."""
     partition_by: tuple[PartitionField, ...] = ()
     mode: WriteMode = WriteMode.APPEND
     key: tuple[str, ...] = ()
     """The columns of the key, for upserts."""
     metadata: Metadata = Metadata.STRUCT
+    history: bool = False
+    """Whether the table keeps each version of a row."""
+    path: str = ""
+    """The location of a Delta table that is not below a warehouse."""
+    upserts: Upserts = Upserts.COPY_ON_WRITE
+
+    def upserts_of(self, name: str) -> Upserts:
+        """Return the way of upserts into this table; bad records are appended."""
+        return Upserts.COPY_ON_WRITE if name == self.dlq_name else self.upserts
 
     @property
     def dlq_name(self) -> str:
         """The table of bad records."""
         return self.name + DLQ_SUFFIX
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSettings:
+    """The reading of values as changes of rows."""
+
+    envelope: Envelope = Envelope.NONE
+    deleted_when: str | None = None
+    """A field, or a field and a text that it equals: such a value deletes its row."""
+    sequence_by: tuple[str, ...] = ()
+    """Fields that order the changes of a key; the first one counts most."""
+    decimals: Decimals = Decimals.NUMBER
+    time_unit: TimeUnit = TimeUnit.SECONDS
+    has_history: bool = False
+    """Whether changes become versions: `table.history`."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a value is a row, and its offset its only order."""
+        return self.envelope is Envelope.NONE and self.deleted_when is None and not self.sequence_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +295,7 @@ class ValueSettings:
     """The circuit breaker: the pipeline stops if more than this share is unreadable ..."""
     reject_window_records: int = 10_000
     """... of at least this number of last records."""
+    changes: ChangeSettings = field(default_factory=ChangeSettings)
 
 
 @dataclass(frozen=True, slots=True)

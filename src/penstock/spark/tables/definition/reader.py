@@ -15,39 +15,40 @@ from penstock.spark.errors import OptionError
 from penstock.spark.option_values import shown
 from penstock.spark.source.options import Mode, read_source_options
 from penstock.spark.source.subscription import is_topic_name
+from penstock.spark.tables.definition.change_definition import (
+    read_changes,
+    require_upsert,
+    with_history,
+)
 from penstock.spark.tables.definition.errors import DefinitionError, SchemaError
-from penstock.spark.tables.definition.locations import problem_of
+from penstock.spark.tables.definition.many_tables import is_template, problem_of_template
 from penstock.spark.tables.definition.model import (
     KAFKA,
     Action,
     Expectation,
     MaintenanceSettings,
     Metadata,
-    PartitionField,
+    OperationSettings,
     PipelineDefinition,
     PipelineSettings,
     RunMode,
     SchemaSource,
     SourceSettings,
     StartingOffsets,
-    TableFormat,
     TableSettings,
-    Transform,
     TriggerSettings,
     UnknownFields,
     ValueFormat,
     ValueSettings,
-    WriteMode,
 )
+from penstock.spark.tables.definition.operation_keys import read_operation
+from penstock.spark.tables.definition.table_section import read_table
 from penstock.spark.tables.definition.values import Section, did_you_mean
 
 NAME_CHARACTERS_MAX: Final = 200
 """A pipeline's name is part of keys and file names."""
-TABLE_NAME_CHARACTERS_MAX: Final = 250
-"""Catalogs store 255 characters; the name of the table of bad records is longer."""
 EXPECTATIONS_MAX: Final = 100
 """Each expectation is counted in each commit's note."""
-PARTITION_FIELDS_MAX: Final = 8
 INTERVAL_MS_MIN: Final = 100
 INTERVAL_MS_MAX: Final = 86_400_000
 EXPIRE_MS_MIN: Final = 60_000
@@ -60,8 +61,6 @@ SNAPSHOTS_MAX_MAX: Final = 100_000
 WINDOW_RECORDS_MAX: Final = 100_000_000
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_TABLE_PART: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PARTITION: Final = re.compile(r"(?:([a-z]+)\s*\(\s*)?([A-Za-z_][A-Za-z0-9_.]*)(?:\s*(\)))?")
 _SCHEMA_FILES: Final[Mapping[ValueFormat, tuple[str, ...]]] = {
     ValueFormat.JSON: (".json",),
     ValueFormat.AVRO: (".avsc", ".json"),
@@ -73,12 +72,6 @@ _WITH_UNKNOWN_FIELDS: Final = frozenset(
 )
 _ADDRESS: Final = "kafka.bootstrap.servers: "
 _HOST_AND_PORT: Final = re.compile(r"[A-Za-z0-9_.-]+:[0-9]{1,5}(/.*)?")
-_CATALOGS: Final[Mapping[TableFormat, str]] = {
-    TableFormat.ICEBERG: '{ type = "sql", uri = "sqlite:////data/catalog.db", '
-    'warehouse = "file:///data/warehouse" }',
-    TableFormat.DELTA: '{ warehouse = "/data/warehouse" }',
-}
-"""Examples."""
 _OWN_OPTIONS: Final[Mapping[str, str]] = {
     "subscribe": "source.topics",
     "subscribepattern": "source.pattern",
@@ -104,7 +97,7 @@ def read_definition(document: object, where: str) -> PipelineDefinition:
     definition = PipelineDefinition(
         pipeline=_pipeline(top.section("pipeline")),
         source=_source(top.section("source")),
-        table=_table(top.section("table")),
+        table=read_table(top.section("table")),
         value=_value(top.section("value")),
         expectations=_expectations(top),
         trigger=_trigger(top.section("trigger")),
@@ -112,6 +105,9 @@ def read_definition(document: object, where: str) -> PipelineDefinition:
     )
     top.require_nothing_left()
     _require_consistent(definition, where)
+    _require_template(definition, where)
+    require_upsert(definition, where)
+    definition = with_history(definition, where)
     _require_source(definition, where)
     return definition
 
@@ -129,6 +125,8 @@ def _pipeline(section: Section) -> PipelineSettings:
         bootstrap_servers=section.text("bootstrap_servers", '"127.0.0.1:9092"'),
         checkpoint=section.text("checkpoint", '"/var/lib/penstock/orders"'),
         mode=section.choice("mode", RunMode, RunMode.AUTO),
+        small_batches=section.boolean("small_batches", default=True),
+        operation=read_operation(section),
     )
     section.require_nothing_left()
     return found
@@ -170,96 +168,13 @@ def _source(section: Section) -> SourceSettings:
     return found
 
 
-def _table(section: Section) -> TableSettings:
-    format_ = section.choice("format", TableFormat)
-    found = TableSettings(
-        format=format_,
-        name=_table_name(section),
-        catalog=_catalog(section, format_),
-        partition_by=tuple(
-            _partition_field(section, text)
-            for text in section.texts("partition_by", '["day(_kafka.timestamp)"]')
-        ),
-        mode=section.choice("mode", WriteMode, WriteMode.APPEND),
-        key=section.texts("key", '["id"]'),
-        metadata=section.choice("metadata", Metadata, Metadata.STRUCT),
-    )
-    if len(found.partition_by) > PARTITION_FIELDS_MAX:
-        section.fail(
-            "partition_by",
-            f"it has {len(found.partition_by)} parts.",
-            f"At most {PARTITION_FIELDS_MAX} are possible; each multiplies the files.",
-        )
-    if found.mode is WriteMode.UPSERT and not found.key:
-        section.fail("key", "an upsert needs it.", 'Write key = ["id"], the columns of the key.')
-    if found.mode is WriteMode.APPEND and found.key:
-        section.fail("key", "append does not use it.", 'Remove it, or write mode = "upsert".')
-    section.require_nothing_left()
-    return found
-
-
-def _table_name(section: Section) -> str:
-    name = section.text("name", '"shop.orders"')
-    parts = name.split(".")
-    if (
-        len(parts) < 2
-        or not all(_TABLE_PART.fullmatch(part) for part in parts)
-        or len(name) > TABLE_NAME_CHARACTERS_MAX
-    ):
-        section.fail(
-            "name",
-            f"{shown(name)} cannot be the name of a table.",
-            'Write the namespace and the name, of letters, digits and _: "shop.orders".',
-        )
-    return name
-
-
-def _catalog(section: Section, format_: TableFormat) -> tuple[tuple[str, str], ...]:
-    example = _CATALOGS[format_]
-    catalog = section.properties("catalog", example)
-    names = {name for name, _ in catalog}
-    if not names:
-        section.fail("catalog", "it is missing.", f"Write catalog = {example}.")
-    wanted = ["warehouse"] if format_ is TableFormat.DELTA else ["type"]
-    for name in wanted:
-        if name not in names:
-            meant = did_you_mean(name, names, "Did you mean it by '{}'? ")
-            section.fail(
-                f"catalog.{name}",
-                f"a table of format {format_.value} needs it.",
-                f"{meant}Write catalog = {example}.",
-            )
-    found = problem_of(dict(catalog).get("warehouse", ""), format_)
-    if found is not None:
-        section.fail("catalog.warehouse", *found)
-    return catalog
-
-
-def _partition_field(section: Section, text: str) -> PartitionField:
-    found = _PARTITION.fullmatch(text.strip())
-    if found is None or bool(found.group(1)) != bool(found.group(3)):
-        section.fail(
-            "partition_by",
-            f"{shown(text)} cannot be read.",
-            'Write a column or a transform of one: "country", "day(_kafka.timestamp)".',
-        )
-    word = found.group(1) or "identity"
-    if word not in {one.value for one in Transform}:
-        section.fail(
-            "partition_by",
-            f"there is no transform {shown(word)}.",
-            f"Use one of {', '.join(one.value for one in Transform)}.",
-        )
-    return PartitionField(Transform(word), found.group(2))
-
-
 def _value(section: Section) -> ValueSettings:
     format_ = section.choice("format", ValueFormat, ValueFormat.RAW)
     schema = section.optional_text("schema", '"id bigint, amount double"')
-    defaults = ValueSettings()
+    defaults, source = ValueSettings(), _schema_source(section, format_, schema)
     found = ValueSettings(
         format=format_,
-        schema_source=_schema_source(section, format_, schema),
+        schema_source=source,
         schema=schema,
         subject=section.optional_text("subject", '"orders-value"'),
         message=section.optional_text("message", '"shop.Order"'),
@@ -271,6 +186,7 @@ def _value(section: Section) -> ValueSettings:
             lowest=1,
             highest=WINDOW_RECORDS_MAX,
         ),
+        changes=read_changes(section, format_, source),
     )
     if found.subject is not None and found.schema_source is not SchemaSource.REGISTRY:
         section.fail(
@@ -425,6 +341,30 @@ def _require_consistent(definition: PipelineDefinition, where: str) -> None:
             if value.format is ValueFormat.RAW
             else f"there is no column {shown(wrong[0])} that can be a key.",
             f'For the key of the record write key = ["{_RECORD_KEY}"] and metadata = "flat".',
+        )
+
+
+def _require_template(definition: PipelineDefinition, where: str) -> None:
+    """Check placeholders in the names of many tables."""
+    table = definition.table
+    if not is_template(table.name + table.path):
+        return
+    found = problem_of_template(table.name, definition.source.pattern)
+    if found is not None:
+        raise DefinitionError(where, "table.name", *found)
+    if definition.pipeline.operation != OperationSettings():
+        raise DefinitionError(
+            where,
+            "table.name",
+            "metrics_port, publish_group and lineage are for a pipeline with one table.",
+            "Remove them, or write the name without placeholders.",
+        )
+    if table.path and not is_template(table.path):
+        raise DefinitionError(
+            where,
+            "table.path",
+            "all tables would be at this place.",
+            f'Write path = "{table.path}/{{topic}}", or a warehouse in catalog.',
         )
 
 

@@ -111,6 +111,10 @@ class Section:
             self.fail(key, f"{shown(twice[0])} is there twice.", "Write each once.")
         return found
 
+    def is_text(self, key: str) -> bool:
+        """Return whether the key has a text, where a list is allowed too."""
+        return self.has(key) and isinstance(self._values[key], str)
+
     def properties(self, key: str, example: str) -> tuple[tuple[str, str], ...]:
         """Return names and texts, in the order of the names; numbers and booleans become text."""
         inner = self.section(key)

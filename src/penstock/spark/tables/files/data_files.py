@@ -30,6 +30,7 @@ from penstock.spark.tables.files.file_partitions import (
     split_rows,
     text_of,
 )
+from penstock.spark.tables.files.storages import StoreError, reached, storage_of
 from penstock.spark.tables.values.leaves import float_paths, nan_counts, paths_of
 from penstock.spark.tables.values.nested_arrays import for_parquet
 
@@ -55,7 +56,8 @@ class FileLayout:
     """The layout of the files of a table."""
 
     directory: str
-    """A URI or a path, as in `locations`; it has a folder for each partition."""
+    """A URI or a path, as in `locations`; it has a folder for each partition. A `Directory` has its
+    storage, too."""
     schema: pa.Schema
     """The schema of the rows. Iceberg's has the ids of its fields."""
     partitions: tuple[PartitionField, ...] = ()
@@ -118,7 +120,7 @@ class FilesWriter:
     def __init__(self, layout: FileLayout, name: str) -> None:
         self._layout = layout
         self._name = name
-        self._filesystem, self._root = open_directory(layout.directory)
+        self._place: tuple[fs.FileSystem, str] | None = None
         self._open: dict[tuple[PartitionValue, ...], _OpenFile] = {}
         self._finished: list[FileReceipt] = []
 
@@ -132,30 +134,37 @@ class FilesWriter:
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Add rows to the files of their partitions."""
-        for partition, part in split_rows(rows, self._layout.partitions):
-            file = self._file(partition)
-            if file.would_hide(part):
-                self._finished.append(self._open.pop(partition).finish())
-                file = self._file(partition)
-            file.write(part)
-            if file.size_bytes >= self._layout.file_bytes_target:
-                self._finished.append(self._open.pop(partition).finish())
-        if sum(one.held_bytes for one in self._open.values()) > HELD_BYTES_MAX:
-            for one in self._open.values():
-                one.flush()
+        with reached(self._layout.directory):
+            for partition, part in split_rows(rows, self._layout.partitions):
+                self._write(partition, part)
+            if sum(one.held_bytes for one in self._open.values()) > HELD_BYTES_MAX:
+                for one in self._open.values():
+                    one.flush()
 
     def finish(self) -> list[FileReceipt]:
         """Close all files; return the receipts after all of them are stored."""
-        while self._open:
-            self._finish_first()
+        with reached(self._layout.directory):
+            while self._open:
+                self._finish_first()
         return self._finished
+
+    def _write(self, partition: tuple[PartitionValue, ...], part: pa.RecordBatch) -> None:
+        file = self._file(partition)
+        if file.would_hide(part):
+            self._finished.append(self._open.pop(partition).finish())
+            file = self._file(partition)
+        file.write(part)
+        if file.size_bytes >= self._layout.file_bytes_target:
+            self._finished.append(self._open.pop(partition).finish())
 
     def _file(self, partition: tuple[PartitionValue, ...]) -> "_OpenFile":
         file = self._open.get(partition)
         if file is None:
             if len(self._open) >= OPEN_FILES_MAX:
                 self._finish_first()
-            file = _OpenFile(self._filesystem, self._root, self._layout, partition, self._name)
+            if self._place is None:  # most tasks write no file of rejects
+                self._place = open_directory(self._layout.directory)
+            file = _OpenFile(*self._place, self._layout, partition, self._name)
             self._open[partition] = file
         return file
 
@@ -285,10 +294,11 @@ class _OpenFile:
 
 def remove_files(directory: str, receipts: Iterable[FileReceipt]) -> None:
     """Delete unreferenced files. The cleanup later deletes files that could not be deleted."""
-    filesystem, root = open_directory(directory)
-    for one in receipts:
-        with suppress(OSError):
-            filesystem.delete_file(f"{root}/{one.path}")
+    with suppress(StoreError):
+        filesystem, root = open_directory(directory)
+        for one in receipts:
+            with suppress(OSError):
+                filesystem.delete_file(f"{root}/{one.path}")
 
 
 def sync_file(path: str) -> None:
@@ -302,10 +312,16 @@ def sync_file(path: str) -> None:
 
 
 def open_directory(directory: str) -> tuple[fs.FileSystem, str]:
-    """Return the file system and the path of a URI or a path; `%20` in it is three characters."""
+    """Return the file system and the path of a URI or a path; `%20` in it is three characters.
+
+    A remote `Directory` is opened by its storage, with the credentials of now.
+    """
     path = local_path(directory)
     if path is not None:
         return fs.LocalFileSystem(), path.rstrip("/")
+    storage = storage_of(directory)
+    if storage is not None:
+        return storage.open(directory)
     scheme, rest = split(directory)
     # Arrow decodes %20 to a space: escape the path so that Arrow finds the right file.
     filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{quote(rest, safe='/@:')}")

@@ -7,6 +7,7 @@ Three tasks, each with its own interval, so that most batches cost only a check 
   about three times in all, and not each time that new rows arrive. In a partition that has not
   changed since the last check, the remaining files are merged together. The work of one check is
   bounded in partitions and bytes; if work is left, the next check follows soon.
+  A file with many deleted rows (merge on read) is rewritten without them.
 - Expiry. Snapshots that are older than the configured age, except the newest few, and snapshots
   above the configured number. The table's own properties are respected: the longer time and the
   larger number count.
@@ -32,6 +33,9 @@ SMALL_SHARE: Final = 0.75
 _STEP: Final = 8
 _LOWEST_BYTES: Final = 2**20
 """Below this size the cost is in the number of files, not in their bytes."""
+WORN_SHARE: Final = 0.2
+"""A file with this share of deleted rows is rewritten: so a row is rewritten some four times for
+each one that changes, and readers skip a fifth of the rows at most."""
 EXPIRY_SHARE: Final = 10
 """The number of checks within the maximum age: snapshots stay a tenth longer at most."""
 
@@ -91,6 +95,7 @@ class Extent:
 
     file_count: int
     size_bytes: int
+    deleted_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +209,17 @@ def extents_of(files: Iterable[LiveFile]) -> dict[Partition, Extent]:
     found: dict[Partition, Extent] = {}
     for file in files:
         held = found.get(file.partition, Extent(0, 0))
-        found[file.partition] = Extent(held.file_count + 1, held.size_bytes + file.size_bytes)
+        found[file.partition] = Extent(
+            held.file_count + 1,
+            held.size_bytes + file.size_bytes,
+            held.deleted_count + file.deleted_count,
+        )
     return found
+
+
+def is_worn(row_count: int, deleted_count: int) -> bool:
+    """Return whether the deleted rows of a file are worth a rewrite."""
+    return deleted_count > 0 and deleted_count >= WORN_SHARE * (row_count + deleted_count)
 
 
 def plan_compaction(
@@ -217,24 +231,29 @@ def plan_compaction(
     fruitless: Mapping[Partition, Extent],
 ) -> CompactionPlan:
     """Return the compactions. `before`: extents at the last check; `fruitless`: tried in vain."""
-    sizes: dict[Partition, list[int]] = {}
+    by_partition: dict[Partition, list[LiveFile]] = {}
     for file in files:
-        sizes.setdefault(file.partition, []).append(file.size_bytes)
+        by_partition.setdefault(file.partition, []).append(file)
     chosen: dict[int, list[Partition]] = {}
     count = size_bytes = 0
     is_left = False
     # Partitions with the most files first: they cost readers the most.
-    for partition, found in sorted(sizes.items(), key=lambda item: -len(item[1])):
-        extent = Extent(len(found), sum(found))
+    for partition, found in sorted(by_partition.items(), key=lambda item: -len(item[1])):
+        [extent] = extents_of(found).values()
         if fruitless.get(partition) == extent:
             continue
-        tier = _tier(found, target_bytes, policy, is_quiet=before.get(partition) == extent)
-        if tier is None:
+        sizes = [one.size_bytes for one in found]
+        worn = [one.size_bytes for one in found if is_worn(one.row_count, one.deleted_count)]
+        tier = _tier(sizes, target_bytes, policy, is_quiet=before.get(partition) == extent)
+        if tier is None and not worn:
             continue
-        work = sum(one for one in found if _is_small(one, tier))
+        tier = tier or tiers_of(target_bytes)[0]
+        work = sum(one for one in sizes if _is_small(one, tier))
+        work += sum(one for one in worn if not _is_small(one, tier))
         if count and (count >= policy.partitions_max or size_bytes + work > policy.bytes_max):
             is_left = True
             continue
+        is_left = is_left or (bool(worn) and work > policy.bytes_max)
         chosen.setdefault(tier, []).append(partition)
         count += 1
         size_bytes += work

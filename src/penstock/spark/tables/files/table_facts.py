@@ -16,9 +16,12 @@ class LiveFile:
     path: str
     """The path in the table's metadata."""
     row_count: int
+    """The number of rows, without deleted ones."""
     size_bytes: int
     partition: Partition = ()
     """Equal for all files of one partition."""
+    deleted_count: int = 0
+    """The number of rows in the file that are deleted, and that readers leave out."""
 
 
 @dataclass(frozen=True, slots=True)

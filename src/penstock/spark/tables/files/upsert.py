@@ -7,6 +7,10 @@ partitioner, and then this is their order. Otherwise the order is unknown: withi
 partition wins, and between batches the later batch. Such a table depends on the division into
 batches.
 
+With `is_sequenced` the column `_sequence` is the order, see `values.cdc.sequence`, in a batch and
+against the table: a change that is older than its key's row, or than the remembered deletion of its
+key, does nothing. It is the same for any division into batches, and for a change that comes twice.
+
 A key has no nulls: such a record is a reject before it becomes a change. Rows of the table whose
 key has a null are left alone. Floats cannot be keys, because NaN is not equal to itself, and
 neither can lists, maps and structs.
@@ -23,6 +27,7 @@ import pyarrow.compute as pc
 
 from penstock.spark.errors import OptionError
 from penstock.spark.tables.files.data_files import FileReceipt
+from penstock.spark.tables.values.cdc.sequence import SEQUENCE
 
 DELETED: Final = "_change_deleted"
 CHANGE_COLUMNS: Final = pa.schema(
@@ -40,6 +45,7 @@ KEY_COLUMNS_MAX: Final = 16
 CHANGES_MAX: Final = 2**24
 """The maximum number of changes in one batch: their keys need about a gigabyte of memory."""
 _ROW: Final = "_change_row"
+_PLACE: Final = "_change_place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,12 @@ class Changes:
     receipts: tuple[FileReceipt, ...]
     key: tuple[str, ...]
     """The columns that identify a row."""
+    is_sequenced: bool = False
+    """Whether the column `_sequence` has the order of changes and of rows in the table."""
+    has_history: bool = False
+    """Whether each change becomes a version of its row, see `values.cdc.row_versions`."""
+    deleted_keys: pa.Table | None = None
+    """Remembered deletions: the keys and their `_sequence`, each key once."""
 
     @property
     def count(self) -> int:
@@ -100,21 +112,60 @@ def require_key(key: Sequence[str], schema: pa.Schema) -> None:
             )
 
 
-def order_columns(key: Sequence[str]) -> list[str]:
+def order_columns(key: Sequence[str], *, is_sequenced: bool = False) -> list[str]:
     """Return the columns of changes that decide their order."""
-    return [*key, *_ORDER]
+    return [*key, *((SEQUENCE, DELETED) if is_sequenced else ()), *_ORDER]
 
 
-def last_of_each(changes: pa.Table, key: Sequence[str]) -> pa.Array:
+def last_of_each(changes: pa.Table, key: Sequence[str], *, is_sequenced: bool = False) -> pa.Array:
     """Return the row numbers of the last changes, ascending; `changes` has `order_columns`."""
     if not changes.num_rows:
         return pa.array([], pa.int64())
-    order = pc.sort_indices(changes, [(name, "ascending") for name in _ORDER])
+    names = [SEQUENCE, *_ORDER] if is_sequenced else _ORDER
+    order = pc.sort_indices(changes, [(name, "ascending") for name in names])
     ranks = pa.arange(0, changes.num_rows)
     ranked = changes.select(list(key)).take(order).append_column(_ROW, ranks)
     last = ranked.group_by(list(key)).aggregate([(_ROW, "max")])[f"{_ROW}_max"]
     numbers = order.take(last.combine_chunks()).cast(pa.int64())
     return numbers.take(pc.sort_indices(numbers))
+
+
+def not_older(changes: pa.Table, held: pa.Table, key: Sequence[str]) -> pa.Array:
+    """Return for each change whether it is as new as its key among those held, or is not there.
+
+    Both have the key and `_sequence`; `held` has each key once.
+    """
+    held = held.cast(pa.schema([changes.schema.field(name) for name in held.schema.names]))
+    places = places_among(changes, held.select(list(key)))
+    newest = held[SEQUENCE].combine_chunks().take(places)
+    is_newer = pc.greater_equal(changes[SEQUENCE].combine_chunks(), newest)
+    return pc.fill_null(is_newer, fill_value=True)
+
+
+def newest_of_each(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return each key once, with its greatest `_sequence`; null if it has none."""
+    names = [*key, SEQUENCE]
+    found = rows.group_by(list(key)).aggregate([(SEQUENCE, "max")])
+    return found.rename_columns([*key, SEQUENCE]).select(names)
+
+
+def distinct_keys(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return each key once."""
+    return rows.select(list(key)).group_by(list(key)).aggregate([]).combine_chunks()
+
+
+def places_among(rows: pa.Table, keys: pa.Table) -> pa.Array:
+    """Return the number of each row's key among the keys; null if it is not there."""
+    names = keys.schema.names
+    if len(names) == 1:
+        wanted = keys.column(0).combine_chunks()
+        found = pc.index_in(rows.column(names[0]).combine_chunks(), value_set=wanted)
+        return found.cast(pa.int64())
+    numbered = rows.select(names).append_column(_ROW, pa.arange(0, rows.num_rows))
+    placed = keys.append_column(_PLACE, pa.arange(0, keys.num_rows))
+    joined = numbered.join(placed, names, join_type="left outer", use_threads=False)
+    order = pc.sort_indices(joined[_ROW])
+    return joined[_PLACE].take(order).combine_chunks()
 
 
 def rows_among(rows: pa.RecordBatch | pa.Table, keys: pa.Table) -> pa.Array:

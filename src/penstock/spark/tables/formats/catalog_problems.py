@@ -1,8 +1,8 @@
-"""The errors of a catalog or a warehouse, in one line with a remedy (no IO).
+"""The errors of a catalog or a warehouse, in one line with a remedy.
 
 The libraries of the formats pass on the errors of their drivers: of a database, of HTTP, of Python.
-Guarantees: every text names the key of the definition, has a reason of one line, and a remedy. This
-module needs none of these libraries.
+Guarantees: every text names the key of the definition, has a reason of one line without secrets,
+and a remedy. This module needs none of these libraries.
 """
 
 import re
@@ -13,11 +13,14 @@ from urllib.parse import urlsplit
 
 from penstock.spark.tables.definition.errors import DefinitionError, UnusableError
 from penstock.spark.tables.definition.model import TableFormat, TableSettings
+from penstock.spark.tables.formats.secrets import hidden
 
 REASON_CHARACTERS_MAX: Final = 300
 CATALOG_TYPES: Final = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 """The catalog types of pyiceberg."""
 _ERRNO: Final = re.compile(r"\[Errno -?[0-9]+\] ([^'\")\]]+)")
+_CAUSE: Final = "\N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}"
+_COLORS: Final = re.compile(r"\x1b\[[0-9;]*m")
 _SQLITE: Final = re.compile(r"sqlite(?:\+\w+)?:///(?P<path>[^?]+)")
 
 
@@ -28,11 +31,12 @@ class CatalogError(UnusableError):
 def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | DefinitionError:
     """Return the reason why the catalog cannot be opened, from its library's error."""
     catalog = dict(settings.catalog)
+    reason = hidden(reason_of(error), catalog)
     if settings.format is TableFormat.DELTA:
         return CatalogError(
             "",
-            "table.catalog.warehouse",
-            f"{catalog['warehouse']} cannot be used: {_reason(error)}.",
+            "table.path" if settings.path else "table.catalog.warehouse",
+            f"{settings.path or catalog['warehouse']} cannot be used: {reason}.",
             "Correct it, or the other storage options in table.catalog.",
         )
     if type(error).__name__ == "NotInstalledError":
@@ -40,7 +44,7 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
             "",
             "table.catalog",
             f"a catalog of type {catalog.get('type')} needs a package that is not installed "
-            f"({_reason(error)}).",
+            f"({reason}).",
             "For SQLite: pip install 'penstock[spark,iceberg]'.",
         )
     if catalog.get("type") not in CATALOG_TYPES and "py-catalog-impl" not in catalog:
@@ -50,7 +54,7 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
         return CatalogError(
             "",
             "table.catalog",
-            f"the catalog of type {catalog.get('type')} cannot be opened: {_reason(error)}.",
+            f"the catalog of type {catalog.get('type')} cannot be opened: {reason}.",
             "Write table.catalog.uri if it is missing, or correct table.catalog.",
         )
     remedy = "Start it, or correct it."
@@ -59,17 +63,18 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
     return CatalogError(
         "",
         "table.catalog.uri",
-        f"the catalog {shown_uri(uri)} cannot be opened: {_reason(error)}.",
+        f"the catalog {shown_uri(uri)} cannot be opened: {reason}.",
         remedy,
     )
 
 
-def making_error(name: str, error: Exception) -> CatalogError:
+def making_error(settings: TableSettings, name: str, error: Exception) -> CatalogError:
     """Return the reason why a table cannot be created, from its library's error."""
+    reason = hidden(reason_of(error), dict(settings.catalog))
     return CatalogError(
         "",
         "table",
-        f"the table '{name}' cannot be created: {_reason(error)}.",
+        f"the table '{name}' cannot be created: {reason}.",
         "Correct table.catalog, or let the user who runs the pipeline write there.",
     )
 
@@ -115,10 +120,13 @@ def _unknown_type(found: str) -> DefinitionError:
     )
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Return the reason, without the texts of the layers around it."""
     text = str(getattr(error, "orig", None) or error) or type(error).__name__
     number = _ERRNO.search(text)
     if number is not None:
         return number[1].strip()
-    return text.splitlines()[0].strip().rstrip(".")[:REASON_CHARACTERS_MAX]
+    lines = _COLORS.sub("", text).splitlines()
+    if any(_CAUSE in one for one in lines):  # of deltalake: each line is the cause of the last one
+        lines = [": ".join(one.replace(_CAUSE, "").strip() for one in lines)]
+    return lines[0].strip().rstrip(".")[:REASON_CHARACTERS_MAX]

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from penstock.spark.tables.files.data_files import FileLayout, FileReceipt, open_directory
+from penstock.spark.tables.files.storages import below
 from penstock.spark.tables.files.upsert import (
     CHANGE_COLUMNS,
     CHANGES_MAX,
@@ -26,9 +27,11 @@ from penstock.spark.tables.files.upsert import (
     Changes,
     changes_schema,
     last_of_each,
+    not_older,
     order_columns,
 )
 from penstock.spark.tables.formats.port import Table, TableError
+from penstock.spark.tables.values.cdc.sequence import SEQUENCE
 
 FOLDER: Final = "_changes"
 """A folder beside the data files; readers of both formats skip names with an underscore."""
@@ -55,7 +58,7 @@ def changes_layout(table: Table, schema: pa.Schema) -> FileLayout:
 
 def changes_directory(data_directory: str) -> str:
     """Return the folder of the files of changes, for a table with this data folder."""
-    return f"{data_directory.rstrip('/')}/{FOLDER}"
+    return below(data_directory, FOLDER)
 
 
 class ReducedChanges:
@@ -70,14 +73,16 @@ class ReducedChanges:
             )
         self._changes = changes
         self._filesystem, self._root = open_directory(changes.directory)
-        names = order_columns(changes.key)
+        names = order_columns(changes.key, is_sequenced=changes.is_sequenced)
         parts = [self._read(one, names) for one in changes.receipts]
         # Deletions may have the table's type of the key, which this commit widens.
         found = pa.concat_tables(parts, promote_options="permissive") if parts else None
         self._numbers = pa.array([], pa.int64())
         if found is not None:
-            self._numbers = last_of_each(found, changes.key)
+            self._numbers = last_of_each(found, changes.key, is_sequenced=changes.is_sequenced)
         self._found = found
+        if self.count and changes.deleted_keys is not None:
+            self.leave_out_older(changes.deleted_keys)
 
     @property
     def count(self) -> int:
@@ -88,6 +93,17 @@ class ReducedChanges:
         """Return the key of each last change, including deletions."""
         assert self._found is not None, "without changes there are no keys"
         return self._found.select(list(self._changes.key)).take(self._numbers).combine_chunks()
+
+    def last(self) -> pa.Table:
+        """Return the key, the order and the kind of each last change of a sequence."""
+        assert self._found is not None, "without changes there are no keys"
+        names = [*self._changes.key, SEQUENCE, DELETED]
+        return self._found.select(names).take(self._numbers).combine_chunks()
+
+    def leave_out_older(self, held: pa.Table) -> None:
+        """Leave out changes that are older than the same key in `held`."""
+        is_kept = not_older(self.last(), held, self._changes.key)
+        self._numbers = self._numbers.filter(is_kept)
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Return the last changes, with the columns of changes."""

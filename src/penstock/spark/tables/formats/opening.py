@@ -2,7 +2,8 @@
 
 A format's library is imported when a table of this format is opened, so that a pipeline into Delta
 needs no Iceberg and vice versa. A missing library is reported with the extra that installs it.
-Every error of a library about a catalog or a storage is a `CatalogError` with one line.
+Every error of a library about a catalog or a storage is a `CatalogError` with one line, without
+secrets.
 
 A lookup of a table creates nothing: a SQLite catalog without a file is not opened, because opening
 it would create the file.
@@ -18,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.core.errors import PenstockError
-from penstock.spark.tables.definition.locations import of_delta
+from penstock.spark.tables.definition.locations import local_path, of_delta
 from penstock.spark.tables.definition.model import PartitionField as DefinedField
 from penstock.spark.tables.definition.model import TableFormat, TableSettings, WriteMode
 from penstock.spark.tables.files.file_partitions import (
@@ -33,6 +34,8 @@ from penstock.spark.tables.formats.catalog_problems import (
     sqlite_path,
 )
 from penstock.spark.tables.formats.port import Table, TableError
+from penstock.spark.tables.formats.secrets import hidden
+from penstock.spark.tables.formats.stored_table import StoredTable
 
 _EXTRAS: Final[Mapping[TableFormat, str]] = {
     TableFormat.DELTA: "delta",
@@ -60,20 +63,27 @@ def open_table(settings: TableSettings, name: str, *, is_read_only: bool = False
             f"there is no catalog at {path}, so there is no table '{name}'. Start the pipeline "
             "with `penstock table run`, which creates both, or correct table.catalog.uri."
         )
-    with _translated_errors(lambda error: catalog_error(settings, error)):
+    with _translated_errors(settings, lambda error: catalog_error(settings, error)):
         if not _is_there(module, settings, name):
             raise _missing(name)
         if settings.format is TableFormat.DELTA:
             return _typed(
+                settings,
                 module.DeltaLakeTable(
                     delta_location(settings, name),
                     partitions=partition_fields(settings, name),
                     storage_options=storage_options(settings),
                     has_upserts=has_upserts(settings, name),
                     is_read_only=is_read_only,
-                )
+                ),
             )
-        return _typed(module.IcebergTable(dict(settings.catalog), name, is_read_only=is_read_only))
+        opened = module.IcebergTable(
+            dict(settings.catalog),
+            name,
+            is_read_only=is_read_only,
+            upserts=settings.upserts_of(name),
+        )
+        return _typed(settings, opened)
 
 
 def require_makeable(settings: TableSettings) -> None:
@@ -94,27 +104,43 @@ def require_format(settings: TableSettings) -> None:
 def make_table(settings: TableSettings, name: str, schema: pa.Schema) -> Table:
     """Open the table of this name; create it with this schema if it is missing."""
     module = _module(settings.format)
-    with _translated_errors(lambda error: catalog_error(settings, error)):
+    with _translated_errors(settings, lambda error: catalog_error(settings, error)):
         is_there = _is_there(module, settings, name)
+        _require_conditional_commits(settings, name)
     if is_there:
         require_partitionable(partition_fields(settings, name), schema)
         return open_table(settings, name)
     require_makeable(settings)
-    with _translated_errors(lambda error: making_error(name, error)):
+    with _translated_errors(settings, lambda error: making_error(settings, name, error)):
         if settings.format is TableFormat.DELTA:
             return _typed(
+                settings,
                 module.DeltaLakeTable.create(
                     delta_location(settings, name),
                     schema,
                     partitions=partition_fields(settings, name),
                     storage_options=storage_options(settings),
                     has_upserts=has_upserts(settings, name),
-                )
+                ),
             )
         return _typed(
+            settings,
             module.IcebergTable.create(
-                dict(settings.catalog), name, schema, partitions=partition_fields(settings, name)
-            )
+                dict(settings.catalog),
+                name,
+                schema,
+                partitions=partition_fields(settings, name),
+                upserts=settings.upserts_of(name),
+            ),
+        )
+
+
+def _require_conditional_commits(settings: TableSettings, name: str) -> None:
+    """Raise if the store of a Delta table loses commits; once, for both tables of a pipeline."""
+    if settings.format is TableFormat.DELTA and name == settings.name and is_remote(settings):
+        module = import_module("penstock.spark.tables.formats.delta.conditional")
+        module.require_conditional_commits(
+            delta_location(settings, name), storage_options(settings)
         )
 
 
@@ -125,17 +151,24 @@ def _is_there(module: ModuleType, settings: TableSettings, name: str) -> bool:
 
 
 @contextmanager
-def _translated_errors(translate: Callable[[Exception], PenstockError]) -> Iterator[None]:
+def _translated_errors(
+    settings: TableSettings, translate: Callable[[Exception], PenstockError]
+) -> Iterator[None]:
     try:
         yield
     except PenstockError:
         raise
     except Exception as error:
+        text = str(error)
+        if hidden(text, dict(settings.catalog)) != text:
+            raise translate(error) from None
         raise translate(error) from error
 
 
 def delta_location(settings: TableSettings, name: str) -> str:
-    """Return the path of a Delta table: a folder of the warehouse for each part of its name."""
+    """Return the path of a Delta table: its own, or a folder of the warehouse for each part."""
+    if settings.path:
+        return of_delta(settings.path) + name.removeprefix(settings.name)
     warehouse = of_delta(dict(settings.catalog)["warehouse"])
     return "/".join([warehouse.rstrip("/"), *name.split(".")])
 
@@ -169,8 +202,19 @@ def _module(format_: TableFormat) -> ModuleType:
         ) from error
 
 
-def _typed(table: Table) -> Table:
-    return table
+def is_remote(settings: TableSettings) -> bool:
+    """Return whether a network is between the pipeline and its table."""
+    catalog = dict(settings.catalog)
+    if settings.format is TableFormat.DELTA:
+        return local_path(delta_location(settings, settings.name)) is None
+    has_local_files = local_path(catalog.get("warehouse", "")) is not None
+    return sqlite_path(catalog) is None or not has_local_files
+
+
+def _typed(settings: TableSettings, table: Table) -> Table:
+    if not is_remote(settings):
+        return table
+    return StoredTable(table, lambda text: hidden(text, dict(settings.catalog)))
 
 
 def _missing(name: str) -> TableMissingError:

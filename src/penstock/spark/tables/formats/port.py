@@ -131,6 +131,12 @@ class Table(Protocol):
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Return these columns of all rows of the state that was read last, in no order."""
 
+    def rows_of(self, keys: pa.Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Return these columns of the rows of these keys, of the state that was read last.
+
+        `keys` has columns of the table. Files whose statistics exclude all keys are not read.
+        """
+
     def live_files(self) -> list[LiveFile]:
         """Return the files of the state that was read last."""
 

@@ -25,6 +25,7 @@ STALE_INTERVALS: Final = 3
 
 
 PROBLEM_CHARACTERS_MAX: Final = 200
+RESTART_CHARACTERS_MAX: Final = 700
 
 
 class Field(NamedTuple):
@@ -72,6 +73,8 @@ class RunView:
         self._lags: Mapping[str, int] = {}
         self._away_since_ms: int | None = None
         self._away_problem = ""
+        self._restart = ""
+        """The line of a restart that has not happened yet."""
         self.is_stopping = False
         """Set without a lock, also by a signal handler."""
         self._window: deque[BatchDone] = deque(maxlen=WINDOW_BATCHES_MAX)
@@ -90,7 +93,13 @@ class RunView:
     def started(self, mode: str, reasons: Sequence[str]) -> str:
         """Record the start of the query in this mode; return the line for a log."""
         self._mode = printable(mode)
+        self._restart = ""
         return f"{self._pipeline}  runs {self._mode}: {printable('; '.join(reasons))}"
+
+    def restarts(self, line: str) -> str:
+        """Record a failure after which the pipeline starts again; return the line for a log."""
+        self._restart = printable(line)[:RESTART_CHARACTERS_MAX]
+        return f"{self._pipeline}  {self._restart}"
 
     def batch_done(self, event: BatchDone) -> None:
         """Record a committed batch."""
@@ -153,6 +162,8 @@ class RunView:
     def _state(self, now_ms: int) -> str:
         if self.is_stopping:
             return "stopping; the next run reads uncommitted records again"
+        if self._restart:
+            return self._restart
         if not self._mode and self._last is None:
             began = self._began_ms
             return "starts Spark" + (f", {duration_text(now_ms - began)}" if began else "")

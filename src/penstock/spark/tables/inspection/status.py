@@ -63,6 +63,8 @@ class PipelineStatus:
     """In its last commit: fields without a column, and in how many of `looked_at` values each
     occurs."""
     looked_at: int = 0
+    small_batches: int = 0
+    """The number of its commits whose rows the driver wrote itself, without Spark's tasks."""
     emptied: Mapping[str, int] = field(default_factory=dict)
     """Columns that had values, and the number of rows since without a value."""
 
@@ -113,8 +115,16 @@ class TableStatus:
         return None if newest is None else max(0, self.now_ms - newest)
 
 
-def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) -> TableStatus:
-    """Return the status of the table and topics; raise `TableMissingError` without a table."""
+def table_status(
+    definition: PipelineDefinition,
+    *,
+    clock: Clock | None = None,
+    ends: Mapping[TopicPartition, int] | None = None,
+) -> TableStatus:
+    """Return the status of the table and topics; raise `TableMissingError` without a table.
+
+    `ends` are the ends of the topics if they are known already.
+    """
     settings = definition.table
     table = open_table(settings, settings.name, is_read_only=True)
     try:
@@ -126,7 +136,9 @@ def table_status(definition: PipelineDefinition, *, clock: Clock | None = None) 
         facts = reader.facts()
     finally:
         reader.close()
-    ends, problem = _ends(definition)
+    problem = ""
+    if ends is None:
+        ends, problem = _ends(definition)
     return TableStatus(
         settings.name,
         settings.format.value,
@@ -163,6 +175,7 @@ def _pipeline(
         note.losses,
         dict(note.counts.unknown_fields),
         note.counts.looked_at,
+        note.small_batches,
         emptied(note.empty_columns),
     )
 

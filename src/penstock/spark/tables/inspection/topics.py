@@ -5,7 +5,7 @@ brokers reject here the same requests as in the pipeline. A user waits for it: a
 broker is reported after `TIMEOUT_MS`, and the first request is not retried. The sample is bounded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -109,6 +109,15 @@ class TopicsLook:
             PartitionSeen(at, begins[at], ends[at].offset) for at in found.partitions
         )
         return TopicsSeen(partitions, self._topic_ids, self._cluster.cluster_id() or None)
+
+    def offsets_at(
+        self, partitions: Sequence[TopicPartition], at_ms: int
+    ) -> dict[TopicPartition, int]:
+        """Return the first offset at or after a time; a partition without one is left out."""
+        found = self._cluster.look_up_offsets(
+            dict.fromkeys(partitions, at_ms), is_read_committed=self._options.is_read_committed
+        )
+        return {at: one.offset for at, one in found.items() if one.offset >= 0}
 
     def require_readable(self, partitions: tuple[PartitionSeen, ...]) -> None:
         """Fetch a few bytes from each leader: raise if reading is not allowed, also when empty.

@@ -38,6 +38,7 @@ from penstock.spark.tables.commit.steps import (
 )
 from penstock.spark.tables.commit.stops import CommitStoppedError, Stop
 from penstock.spark.tables.files.data_files import FileReceipt, remove_files
+from penstock.spark.tables.files.storages import reached
 from penstock.spark.tables.files.table_facts import Partition
 from penstock.spark.tables.files.upsert import Changes
 from penstock.spark.tables.formats.port import (
@@ -47,6 +48,8 @@ from penstock.spark.tables.formats.port import (
     Table,
     TableMovedError,
 )
+from penstock.spark.tables.run.changes.key_memory import KeyMemory
+from penstock.spark.tables.run.changes.version_changes import as_versions
 
 Result = TypeVar("Result")
 
@@ -72,6 +75,7 @@ class TableCommitter:
         self._sleep_s = sleep_s
         self._driver: Driver | None = None
         self._state: TableState | None = None
+        self._memory = KeyMemory()
 
     @property
     def driver(self) -> Driver:
@@ -181,6 +185,11 @@ class TableCommitter:
                     return Answer(None, str(error))
 
     def _bring(self, commit: Commit, batch: "_Batch") -> TableState:
+        if batch.changes is not None and batch.changes.has_history:
+            with as_versions(self.table, batch.changes, batch.schema) as changes:
+                return self.table.upsert(commit, changes, batch.schema)
         if batch.changes is not None:
-            return self.table.upsert(commit, batch.changes, batch.schema)
+            with reached(batch.changes.directory):
+                commit, changes = self._memory.remembering(commit, batch.changes)
+            return self.table.upsert(commit, changes, batch.schema)
         return self.table.append(commit, batch.files, batch.schema)

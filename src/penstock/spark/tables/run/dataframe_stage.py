@@ -23,13 +23,16 @@ from typing import Final
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from penstock.spark.errors import SparkQueryError
+from penstock.spark.planning import TASKS_MAX
 from penstock.spark.tables.commit.note import CommitCounts
 from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.locations import local_path
 from penstock.spark.tables.definition.model import (
     Expectation,
     Metadata,
@@ -40,8 +43,10 @@ from penstock.spark.tables.files.data_files import (
     FileLayout,
     FileReceipt,
     FilesWriter,
+    open_directory,
     remove_files,
 )
+from penstock.spark.tables.files.storages import reached
 from penstock.spark.tables.files.upsert import as_changes
 from penstock.spark.tables.formats.rejects import reject_rows
 from penstock.spark.tables.rules.expectations import (
@@ -74,6 +79,8 @@ Transform = Callable[[DataFrame], DataFrame]
 Place = tuple[str, int, int]
 """Topic, partition and offset of a record."""
 
+_READ_ROWS: Final = 8_192
+"""The number of staged rows that a task reads in one step."""
 _ROWS_MAX: Final = 16_384
 _BATCH_BYTES: Final = 64 * 2**20
 """The maximum size of rows passed to Python together: as a number of rows, from their mean size."""
@@ -109,6 +116,7 @@ class StageReport:
     failed: tuple[str, ...]
     files: tuple[FileReceipt, ...]
     reject_files: tuple[FileReceipt, ...]
+    reject_classes: Mapping[str, int]
 
 
 class DataFrameStage:
@@ -134,9 +142,7 @@ class DataFrameStage:
         plan = self._plans.task
         if not staged.files:
             return self._plans.as_brought(staged, self._rows_schema)
-        frame = self._spark.read.schema(from_arrow_schema(plan.rows.schema)).parquet(
-            *(f"{plan.rows.directory}/{one.path}" for one in staged.files)
-        )
+        frame = _staged_rows(self._spark, plan.rows, staged.files)
         result = transformed(frame, self._transform)
         rules = self._plans.rules
         columns = table_columns(result, self._definition, rules)
@@ -159,6 +165,35 @@ class DataFrameStage:
         remove_files(plan.rows.directory, staged.files)
         self._rows_schema = schema
         return self._plans.as_brought(_together(staged, reports), schema)
+
+
+def _staged_rows(
+    spark: SparkSession, layout: FileLayout, files: Sequence[FileReceipt]
+) -> DataFrame:
+    """Return the rows of staged files.
+
+    Spark reads local files itself. A remote store is read with the pipeline's own credentials:
+    Spark would need jars for it, and credentials of its own.
+    """
+    schema = from_arrow_schema(layout.schema)
+    if local_path(layout.directory) is not None:
+        paths = [f"{layout.directory}/{one.path}" for one in files]
+        return spark.read.schema(schema).parquet(*paths)
+    names = [(one.path,) for one in files]
+    spread = spark.sparkContext.parallelize(names, min(len(names), TASKS_MAX))
+    read = partial(_read_staged, layout)
+    return spark.createDataFrame(spread, "path string").mapInArrow(read, schema)
+
+
+def _read_staged(layout: FileLayout, names: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the rows of these files, in a task."""
+    for batch in names:
+        for name in batch.column("path").to_pylist():
+            with reached(layout.directory):
+                filesystem, root = open_directory(layout.directory)
+                with pq.ParquetFile(f"{root}/{name}", filesystem=filesystem) as file:
+                    for rows in file.iter_batches(_READ_ROWS):
+                        yield fit(rows, layout.schema)
 
 
 def transformed(frame: DataFrame, transform: Transform | None) -> DataFrame:
@@ -245,7 +280,8 @@ def _handing_over(row_bytes: float) -> dict[str, str]:
 def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write rows to files in a task, and return one report."""
     label = f"rows-{uuid4().hex[:8]}"
-    count, reject_count = 0, 0
+    count = 0
+    classes: Counter[str] = Counter()
     broken: Counter[str] = Counter()
     failed: set[str] = set()
     rejected: set[Place] = set()
@@ -258,17 +294,18 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
                 records = records_of(batch, order.metadata)
                 first = first_of_each(records, bad, rejected)
                 rejects.write(reject_rows(records, first, pipeline=order.pipeline))
-                reject_count += len(first)
+                classes.update(one.error.value for one in first)
             if kept.num_rows:
                 rows.write(kept)
                 count += kept.num_rows
         report = StageReport(
             count,
-            reject_count,
+            classes.total(),
             dict(broken),
             tuple(sorted(failed)),
             tuple(rows.finish()),
             tuple(rejects.finish()),
+            dict(classes),
         )
     yield pa.RecordBatch.from_pydict({"report": pa.array([pickle.dumps(report)], pa.binary())})
 
@@ -324,8 +361,10 @@ def first_of_each(
 
 def _together(staged: BatchReport, reports: Sequence[StageReport]) -> BatchReport:
     broken: Counter[str] = Counter()
+    classes = Counter(staged.reject_classes)
     for one in reports:
         broken.update(one.broken)
+        classes.update(one.reject_classes)
     return replace(
         staged,
         counts=CommitCounts(
@@ -345,4 +384,5 @@ def _together(staged: BatchReport, reports: Sequence[StageReport]) -> BatchRepor
             *staged.reject_files,
             *(file for one in reports for file in one.reject_files),
         ),
+        reject_classes=dict(classes),
     )

@@ -5,7 +5,18 @@ An `Observer` receives them: the live view, the metrics, a test. This module has
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
+
+from penstock.core.types import TopicPartition
+from penstock.spark.offsets import StreamOffset
+
+DRIVER: Final = "driver"
+"""The driver wrote a small batch without Spark's tasks."""
+TASKS: Final = "tasks"
+"""Spark's tasks decoded, parsed, judged and wrote the rows."""
+SPARK_SQL: Final = "spark_sql"
+"""Spark's tasks staged the rows, and Spark SQL wrote them."""
+WAYS: Final = (DRIVER, TASKS, SPARK_SQL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,22 @@ class BatchDone:
     committed_at_ms: int
     lags: Mapping[str, int] = field(default_factory=dict)
     """The number of available offsets by topic that were not in the batch."""
+    reject_classes: Mapping[str, int] = field(default_factory=dict)
+    """The number of rejects by class of their reason."""
+    way: str = TASKS
+    """`DRIVER`, `TASKS` or `SPARK_SQL`: what wrote the rows."""
+    position: StreamOffset = field(default_factory=lambda: StreamOffset({}))
+    """The next offset of each partition that is not in the table."""
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The end of each partition after the commit; empty if no broker responds."""
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The first offset of each partition in the batch."""
+    lost_offsets: int = 0
+    """The offsets that the table did not get, since the pipeline began."""
+    newest_ms: int | None = None
+    """The timestamp of the newest record in the table."""
+    columns: tuple[tuple[str, str], ...] = ()
+    """Names and types of the table's columns."""
     was_skipped: bool = False
     """Whether the whole batch was in the table since an earlier attempt."""
 
@@ -61,6 +88,8 @@ class MaintenanceDone:
     """The error of this time; the maintenance is retried."""
     table: str = ""
     """The table's name: of the rows, or of the rejects."""
+    snapshots: int = 0
+    """The number of readable states of the table."""
 
     @property
     def is_idle(self) -> bool:

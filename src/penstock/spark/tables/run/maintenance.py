@@ -171,9 +171,11 @@ class TableMaintenance:
         files = self._files
         if files is None:
             files = self._committer.table.live_files()
+        snapshots = self._committer.table.snapshots()
         return replace(
             done,
             live_files=len(files),
             live_bytes=sum(one.size_bytes for one in files),
-            oldest_snapshot_ms=self._committer.table.snapshots().oldest_ms,
+            oldest_snapshot_ms=snapshots.oldest_ms,
+            snapshots=snapshots.count,
         )

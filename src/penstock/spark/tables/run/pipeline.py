@@ -1,8 +1,6 @@
-"""`TablePipeline`: a definition that runs as a Spark query.
+"""`RunningPipeline`: a pipeline as a Spark query, or without one, and the driver of its batches.
 
-    pipeline = TablePipeline(load_definition(Path("orders.toml")))
-    with pipeline.start(spark, once=True) as running:
-        running.await_end()
+`table_pipeline` starts it.
 
 Guarantees: the tables are acquired before the query starts, so that an older driver of the same
 pipeline cannot commit any more; the table decides the start of the query. An error of a batch stops
@@ -17,39 +15,45 @@ from functools import partial
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
-from uuid import uuid4
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.core.clock import Clock, SystemClock
+from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.progress.line import reason_of
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.task_reader import TaskSettings
-from penstock.spark.tables.commit.circuit_breaker import CircuitBreaker
-from penstock.spark.tables.commit.decisions import starting_ranges
+from penstock.spark.tables.commit.circuit_breaker import CircuitBreaker, CircuitOpenError
+from penstock.spark.tables.commit.decisions import Driver, starting_ranges
 from penstock.spark.tables.commit.note import BatchRanges
 from penstock.spark.tables.commit.stops import Stop
 from penstock.spark.tables.definition.model import PipelineDefinition, RunMode
 from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
-from penstock.spark.tables.run.events import BatchDone, NoObserver, Observer
+from penstock.spark.tables.run.events import (
+    DRIVER,
+    SPARK_SQL,
+    TASKS,
+    BatchDone,
+    Observer,
+)
 from penstock.spark.tables.run.jobs import run_orders, run_ranges
 from penstock.spark.tables.run.maintenance import TableMaintenance
-from penstock.spark.tables.run.once import batches_now
+from penstock.spark.tables.run.once import AvailableBatches, batches_now
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
-from penstock.spark.tables.run.preparing import Prepared, Reading, open_reading, prepare
+from penstock.spark.tables.run.preparing import Prepared, Reading
 from penstock.spark.tables.run.small_batches import SmallBatches
 from penstock.spark.tables.run.source import COLUMN, PLAN_OPTION, register
 from penstock.spark.tables.run.table_offsets import subscribed
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
-from penstock.spark.tables.tasks.orders import TaskOrder
+from penstock.spark.tables.tasks.orders import TaskOrder, is_small
 from penstock.spark.tables.tasks.report import BatchReport, TaskReport, ranges_of, unpack
 from penstock.spark.tables.tasks.task import planned_report
 from penstock.spark.tables.tasks.task_plan import pack_plan
@@ -57,54 +61,8 @@ from penstock.spark.tables.tasks.task_plan import pack_plan
 NOTHING_HELD: Final = StreamOffset({})
 
 
-class CircuitOpenError(SparkQueryError):
-    """Too many of the last records were bad."""
-
-
 class PipelineStoppedError(SparkQueryError):
     """The query ended by itself, or did not start, for a reason that Spark reports."""
-
-
-class TablePipeline:
-    """A pipeline that can be started."""
-
-    def __init__(
-        self,
-        definition: PipelineDefinition,
-        *,
-        transform: Transform | None = None,
-        observer: Observer | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        """Create the pipeline; `transform` is applied to rows between topic and table."""
-        self._definition = definition
-        self._transform = transform
-        self._observer = observer or NoObserver()
-        self._clock = clock or SystemClock()
-
-    def start(self, spark: SparkSession, *, once: bool = False) -> "RunningPipeline":
-        """Acquire the tables and start the query; `once` ends it at the topics' current end."""
-        reading = open_reading(self._definition)
-        try:
-            prepared = prepare(spark, self._definition, self._transform, reading)
-            running = RunningPipeline(
-                spark,
-                self._definition,
-                self._transform,
-                reading,
-                prepared,
-                self._observer,
-                self._clock,
-            )
-        except BaseException:
-            reading.cluster.close()
-            raise
-        try:
-            running.begin(once=once)
-        except BaseException:
-            running.close()
-            raise
-        return running
 
 
 class RunningPipeline:
@@ -119,6 +77,7 @@ class RunningPipeline:
         prepared: Prepared,
         observer: Observer,
         clock: Clock,
+        run: str,
     ) -> None:
         self._spark = spark
         self._definition = definition
@@ -127,7 +86,6 @@ class RunningPipeline:
         self._clock = clock
         self._plans = prepared.plans
         self.mode = prepared.mode
-        run = uuid4().hex
         name = definition.pipeline.name
         self._rows = TableCommitter(prepared.rows, name, run)
         self._rejects = TableCommitter(prepared.rejects, name, run)
@@ -157,6 +115,8 @@ class RunningPipeline:
         self._failure: BaseException | None = None
         self._left: Iterator[list[TaskOrder]] | None = None
         """The batches of a run with `once`; None: the query has them."""
+        self._available: AvailableBatches | None = None
+        """The batches of a pipeline without a query."""
         self._brought_count = 0
         self._query: StreamingQuery | None = None
 
@@ -164,9 +124,7 @@ class RunningPipeline:
 
     def begin(self, *, once: bool) -> None:
         """Acquire the tables, the rejects' first, and start the query."""
-        starting = self._starting()
-        found = acquire_tables(self._rejects, self._rows, starting) or self._reading.first
-        self._initial = subscribed(found, self._reading.options.subscription)
+        self._acquire()
         if once:
             reading = self._reading
             self._left = batches_now(reading.lookups, reading.options, self._initial)
@@ -193,6 +151,34 @@ class RunningPipeline:
                 "Name a folder that can be written as pipeline.checkpoint; a new one is fine, the "
                 "table knows where to go on."
             ) from error
+
+    def begin_available(self) -> None:
+        """Acquire the tables, for batches by `bring_available`."""
+        self._acquire()
+        reading = self._reading
+        self._available = AvailableBatches(reading.lookups, reading.options, self._initial)
+
+    def bring_available(self, small: SmallBatches, batches_max: int) -> bool:
+        """Commit the next batches; return whether the table has everything of the last look.
+
+        The ends are looked up once for all batches up to them. `small` writes batches of few
+        records. After an error the pipeline is closed.
+        """
+        available = self._available
+        assert available is not None, "begun by begin_available"
+        if available.is_at_end:
+            available.look()
+        for _ in range(batches_max):
+            orders = available.next_orders()
+            if available.is_at_end:
+                break
+            self._bring_orders(orders, monotonic(), small)
+        return available.is_at_end
+
+    def _acquire(self) -> None:
+        starting = self._starting()
+        found = acquire_tables(self._rejects, self._rows, starting) or self._reading.first
+        self._initial = subscribed(found, self._reading.options.subscription)
 
     @property
     def query(self) -> StreamingQuery:
@@ -251,7 +237,7 @@ class RunningPipeline:
         self._small.close()
         self._rows.table.close()
         self._rejects.table.close()
-        self._reading.cluster.close()
+        self._reading.close()
 
     def __enter__(self) -> Self:
         return self
@@ -270,35 +256,59 @@ class RunningPipeline:
         """Commit one micro-batch; Spark calls this again if it has not returned."""
         started = monotonic()
         try:
-            reports = self._small.reports(self._file.take_batch(), self._held())
-            if not reports:
-                # Evaluate the frame once: a second evaluation would run its tasks again.
-                reports = [unpack(row[COLUMN]) for row in frame.collect()]
-            self._bring(reports, batch_id, started)
+            self._bring_frame(frame, batch_id, started)
         except BaseException as error:
             self._failure = error
             raise
 
+    def _bring_frame(self, frame: DataFrame, batch_id: int, started: float) -> None:
+        left = self._file.take_batch()
+        may_be_small = self._definition.pipeline.small_batches
+        reports = self._small.reports(left, self._held()) if may_be_small else []
+        is_small = bool(reports)
+        if not is_small:
+            # Evaluate the frame once: a second evaluation runs its tasks again.
+            reports = [unpack(row[COLUMN]) for row in frame.collect()]
+        self._bring(reports, batch_id, started, is_small=is_small)
+
     def _bring_now(self, orders: Sequence[TaskOrder]) -> None:
         """Commit one batch of a run with `once`."""
-        started = monotonic()
+        self._bring_orders(orders, monotonic())
+
+    def _bring_orders(
+        self, orders: Sequence[TaskOrder], started: float, small: SmallBatches | None = None
+    ) -> None:
+        by_driver: list[TaskReport] = []
         if self._is_staged:
             reports = [planned_report(one.task, one.cluster_id) for one in orders]
         else:
             plan = pack_plan(self._plans.task)
+            planned = [one._replace(plan=plan) for one in orders]
+            if small is not None and self._definition.pipeline.small_batches and is_small(planned):
+                by_driver = small.reports(planned, self._held())
             settings = TaskSettings.of(self._reading.options)
-            reports = run_orders(self._spark, settings, [one._replace(plan=plan) for one in orders])
-        self._bring(reports, self._brought_count, started)
+            reports = by_driver or run_orders(self._spark, settings, planned)
+        self._bring(reports, self._brought_count, started, is_small=bool(by_driver))
         self._brought_count += 1
 
-    def _bring(self, reports: Sequence[TaskReport], batch_id: int, started: float) -> None:
+    def _bring(
+        self,
+        reports: Sequence[TaskReport],
+        batch_id: int,
+        started: float,
+        *,
+        is_small: bool = False,
+    ) -> None:
         if not reports:
             return
         ranges = ranges_of(reports)
         if self._is_staged:
             report = self._writer.write(ranges)
         else:
+            # Tasks write a batch again if its values have further columns.
+            is_small = is_small and all(one.needs is None for one in reports)
             report = self._writer.written(ranges, reports)
+            report = replace(report, counts=replace(report.counts, is_small=is_small))
         written = monotonic()
         brought = self._driver.bring(report)
         self._write_batch_plan()
@@ -332,6 +342,9 @@ class RunningPipeline:
         self, batch_id: int, report: BatchReport, started: float, written: float, *, was_there: bool
     ) -> BatchDone:
         now = monotonic()
+        name = self._definition.pipeline.name
+        note = self._rows.state.notes[name]
+        latest = self._latest()
         return BatchDone(
             batch_id=batch_id,
             records=report.records,
@@ -344,24 +357,60 @@ class RunningPipeline:
             duration_ms=(now - started) * 1000,
             newest_timestamp_ms=report.newest_timestamp_ms,
             committed_at_ms=self._clock.now_ms(),
-            lags=self._lags(),
+            lags=self.lags_of(latest),
+            ends={at: one.offset for at, one in latest.positions.items()},
+            reject_classes=report.reject_classes,
+            way=self._way(report),
+            position=self._held(),
+            starts={one.at: one.start_offset for one in report.ranges.ranges},
+            lost_offsets=sum(one.lost_count for one in note.held.values()),
+            newest_ms=note.newest_ms,
+            columns=self.columns,
             was_skipped=was_there,
         )
 
-    def _lags(self) -> dict[str, int]:
+    def _way(self, report: BatchReport) -> str:
+        if self._is_staged:
+            return SPARK_SQL
+        return DRIVER if report.counts.is_small else TASKS
+
+    def _latest(self) -> StreamOffset:
         try:
-            return self.lags_of(self._reading.lookups.latest())
+            return self._reading.lookups.latest()
         except PenstockError:
-            return {}  # it is only displayed: an unreachable broker must not stop commits
+            return NOTHING_HELD  # only displayed: an unreachable broker must not stop commits
 
     def lags_of(self, latest: StreamOffset) -> dict[str, int]:
         """Return offsets by topic that are not in the table; any thread may call this."""
-        held = self._rows.state.positions_of(self._definition.pipeline.name)
         lags: dict[str, int] = {}
-        for at, position in latest.positions.items():
-            behind = max(0, position.offset - held.get(at, 0))
-            lags[at.topic] = lags.get(at.topic, 0) + behind
+        for at, (held, end) in self.places_of(latest).items():
+            lags[at.topic] = lags.get(at.topic, 0) + max(0, end - held)
         return lags
+
+    def places_of(self, latest: StreamOffset) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the next missing offset and the end, by partition; any thread may call this."""
+        held = self._rows.state.positions_of(self._definition.pipeline.name)
+        return {at: (held.get(at, 0), one.offset) for at, one in latest.positions.items()}
+
+    @property
+    def driver(self) -> Driver:
+        """This driver, as the notes of the table name it."""
+        return self._rows.driver
+
+    @property
+    def position(self) -> StreamOffset:
+        """The next offset of each partition that is not in the table."""
+        return self._held()
+
+    @property
+    def newest_ms(self) -> int | None:
+        """The timestamp of the newest record in the table."""
+        return self._rows.state.notes[self._definition.pipeline.name].newest_ms
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """Names and types of the table's columns."""
+        return tuple((one.name, str(one.type)) for one in self._rows.table.schema())
 
     @property
     def options(self) -> SourceOptions:

@@ -20,6 +20,7 @@ from penstock.spark.tables.definition.model import (
 )
 from penstock.spark.tables.files import file_partitions
 from penstock.spark.tables.files.data_files import STAGING_FOLDER, FileLayout
+from penstock.spark.tables.files.storages import below
 from penstock.spark.tables.files.upsert import CHANGE_COLUMNS, Changes, require_key
 from penstock.spark.tables.formats.change_files import changes_layout
 from penstock.spark.tables.formats.port import Table
@@ -28,6 +29,8 @@ from penstock.spark.tables.rules.expectations import is_quarantining
 from penstock.spark.tables.rules.sql import is_in_task
 from penstock.spark.tables.tasks.report import BatchReport
 from penstock.spark.tables.tasks.task_plan import TaskPlan
+from penstock.spark.tables.values.cdc.row_versions import require_history
+from penstock.spark.tables.values.cdc.sequence import SEQUENCE
 from penstock.spark.tables.values.columns import (
     VALUE,
     metadata_columns,
@@ -169,10 +172,26 @@ class Plans:
             return report
         layout = self.rows_layout(rows)
         files = (*report.files, *report.deletion_files)
-        return replace(report, changes=Changes(layout.directory, files, self.key), files=())
+        settings = self._definition.table
+        changes = Changes(
+            layout.directory, files, self.key, self._is_sequenced, has_history=settings.history
+        )
+        return replace(report, changes=changes, files=())
+
+    @property
+    def _is_sequenced(self) -> bool:
+        return bool(self._definition.value.changes.sequence_by)
 
     def _changes_layout(self, rows: pa.Schema) -> FileLayout:
         require_key(self.key, rows)
+        if self._is_sequenced and SEQUENCE not in rows.names:
+            raise SchemaError(
+                "the rows of the function",
+                f"they lack the column {SEQUENCE}, the order of changes by value.sequence_by.",
+                "Let the function keep it.",
+            )
+        if self._definition.table.history:
+            require_history(self.key, rows)
         return changes_layout(self._rows, rows)
 
     def as_in_table(self, rows: pa.Schema) -> pa.Schema:
@@ -230,7 +249,7 @@ class Plans:
         rows = with_metadata_columns(value_schema, self._definition.table.metadata)
         schema = pa.schema([*rows, *record])
         # The file is read once, usually on the same machine: only CPU time matters.
-        return FileLayout(f"{directory}/{STAGING_FOLDER}", schema, compression="lz4")
+        return FileLayout(below(directory, STAGING_FOLDER), schema, compression="lz4")
 
 
 def _with_new_columns(report: BatchReport, held: pa.Schema) -> BatchReport:

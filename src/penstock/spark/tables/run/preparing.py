@@ -66,6 +66,13 @@ class Reading:
     lookups: Lookups
     first: StreamOffset
     """The start of reading in the definition."""
+    is_shared: bool = False
+    """Whether several pipelines use the cluster, and their caller closes it."""
+
+    def close(self) -> None:
+        """Close the cluster, if this pipeline alone uses it."""
+        if not self.is_shared:
+            self.cluster.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +85,17 @@ class Prepared:
     rejects: Table
 
 
-def open_reading(definition: PipelineDefinition) -> Reading:
-    """Find the topics; the caller closes the cluster."""
+def open_reading(definition: PipelineDefinition, shared: Cluster | None = None) -> Reading:
+    """Find the topics, in an open cluster if there is one; the caller closes the result."""
     options = read_source_options(definition.source_options(), Mode.STREAM)
-    cluster = open_cluster(options.client)
+    cluster = open_cluster(options.client) if shared is None else shared
     try:
         lookups = Lookups(cluster, options)
-        return Reading(options, cluster, lookups, lookups.first_position())
+        first = lookups.first_position()
+        return Reading(options, cluster, lookups, first, is_shared=shared is not None)
     except BaseException:
-        cluster.close()
+        if shared is None:
+            cluster.close()
         raise
 
 

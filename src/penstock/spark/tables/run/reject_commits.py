@@ -16,6 +16,7 @@ from penstock.spark.tables.commit.note import BatchRanges
 from penstock.spark.tables.commit.rejects import is_held, reject_rule
 from penstock.spark.tables.commit.steps import Rule
 from penstock.spark.tables.files.data_files import open_directory, remove_files, write_files
+from penstock.spark.tables.files.storages import reached
 from penstock.spark.tables.files.upsert import Changes, as_changes
 from penstock.spark.tables.formats.change_files import changes_layout
 from penstock.spark.tables.formats.port import Table
@@ -108,9 +109,11 @@ def _within(batch: pa.RecordBatch, ranges: BatchRanges) -> pa.RecordBatch:
 
 def written_rejects(table: Table, report: BatchReport) -> pa.Table:
     """Return the rejects of the batch, from the files that tasks wrote."""
-    filesystem, root = open_directory(table.layout(REJECTS).directory)
-    parts = [
-        pq.ParquetFile(f"{root}/{one.path}", filesystem=filesystem).read().cast(REJECTS)
-        for one in report.reject_files
-    ]
+    directory = table.layout(REJECTS).directory
+    with reached(directory):
+        filesystem, root = open_directory(directory)
+        parts = [
+            pq.ParquetFile(f"{root}/{one.path}", filesystem=filesystem).read().cast(REJECTS)
+            for one in report.reject_files
+        ]
     return pa.concat_tables([REJECTS.empty_table(), *parts])

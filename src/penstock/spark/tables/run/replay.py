@@ -5,7 +5,8 @@ neither, after any crash; the order is that of `replay_steps`. Rejects that fail
 the new reason and one more attempt. Only rejects whose batch is in the table are replayed, so that
 a running pipeline and a replay never use the same rejects.
 
-An upsert is not replayed: it would undo later changes of the same key.
+An upsert is replayed only with `sequence_by`, which leaves out changes that are older than their
+row. Without it a replay would undo later changes of the same key.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -132,10 +133,12 @@ def replay(
 
 def require_possible(definition: PipelineDefinition) -> None:
     """Raise errors that need no Spark and no brokers."""
-    if definition.table.mode is WriteMode.UPSERT:
+    is_ordered = bool(definition.value.changes.sequence_by)
+    if definition.table.mode is WriteMode.UPSERT and not is_ordered:
         raise ReplayRefusedError(
             f"'{definition.table.name}' is written by upserts, and a reject is older than what "
-            "came after it for the same key. Send the corrected records to the topic instead."
+            "came after it for the same key. Send the corrected records to the topic instead, or "
+            "set value.sequence_by."
         )
 
 
@@ -216,7 +219,9 @@ class _Replay:
         counts = CommitCounts(report.counts.rows, bad.num_rows, report.counts.expectations)
         offer = Offer(self._rows.driver, counted(count), counts)
         try:
-            self._rows.commit(offer, report.files, report.schema, rule=count_on)
+            self._rows.commit(
+                offer, report.files, report.schema, changes=report.changes, rule=count_on
+            )
         except LayoutChangedError:
             self._rows.reload()
             self._plans.renew()

@@ -22,6 +22,7 @@ from penstock.client.transport.options import ClientOptions
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planning import ReadTask
 from penstock.spark.source.task_reader import TaskSettings
+from penstock.spark.tables.files.storages import StoreError
 from penstock.spark.tables.tasks.orders import TaskOrder, carry_out
 from penstock.spark.tables.tasks.report import TaskReport
 
@@ -57,6 +58,8 @@ class SmallBatches:
             if self._cluster is None:
                 self._cluster = open_cluster(self._client)
             return list(carry_out(orders, self._settings, self._cluster, allowance.spent))
+        except StoreError:
+            raise  # tasks could not write either: the batch is repeated later
         except Exception as error:  # noqa: BLE001 - tasks meet the same error and report it
             self._give_up(error)
             return []

@@ -7,7 +7,7 @@ and the driver creates a new plan.
 For an upsert a record without a value deletes the row of its key; it is detected before values are
 parsed, and no rule applies to it. A row without a whole key is a reject. A row that readers of the
 table would not read back unchanged is also a reject, see `values.limits`. No rule applies to a
-reject.
+reject. Values that are changes (`values.cdc`) say themselves whether they delete their row.
 
 A judge belongs to one task, or to one batch in the driver. One thread uses it.
 """
@@ -22,6 +22,7 @@ from penstock.spark.tables.files.upsert import as_changes
 from penstock.spark.tables.formats.rejects import reject_rows
 from penstock.spark.tables.rules.sql import ExpectationEvaluator
 from penstock.spark.tables.tasks.task_plan import TaskPlan
+from penstock.spark.tables.values.cdc.database_changes import ChangeValues
 from penstock.spark.tables.values.columns import fit, metadata_columns, with_metadata, with_record
 from penstock.spark.tables.values.keys import KeyParser
 from penstock.spark.tables.values.limits import (
@@ -64,7 +65,7 @@ class Judge:
         self.plan = plan
         self._attempt = attempt
         columns = TableColumns(plan.value_schema, plan.may_widen, plan.derived)
-        self._parser = new_parser(plan.parser, columns)
+        self._parser = new_parser(plan.parser, columns, plan.key)
         self._evaluator = ExpectationEvaluator(plan.expectations)
         self._has_constraints = any(one.is_constraint for one in plan.expectations)
         self._seen: pa.Schema | None = None
@@ -80,12 +81,23 @@ class Judge:
     def judge(self, records: pa.RecordBatch) -> Judged:
         """Judge records of the source."""
         values = records.column("value")
+        if isinstance(self._parser, ChangeValues):
+            return self._judged_changes(self._parser, records)
         if self._keys is None or not values.null_count:
             return self._judged(records)
         is_deletion = values.is_null()
         judged = self._judged(records.filter(pc.invert(is_deletion)))
         deletions, rejects = self._deletions(records.filter(is_deletion))
         return replace(judged, deletions=deletions, rejects=judged.rejects + rejects)
+
+    def _judged_changes(self, parser: ChangeValues, records: pa.RecordBatch) -> Judged:
+        """Judge changes: their rows as all rows, and their deletions without rules."""
+        assert self.plan.deletions is not None, "changes are for upserts"
+        read = parser.read(records)
+        judged = self._judged_rows(read.rows, records)
+        gone = records.take(read.deletion_numbers)
+        changes = as_changes(read.deletions, gone, deleted=True)
+        return replace(judged, deletions=fit(changes, plain_schema(self.plan.deletions.schema)))
 
     def unknown_fields(self) -> tuple[Mapping[str, int], int]:
         """Return fields without a column, by their paths, and the number of checked values."""
@@ -106,7 +118,9 @@ class Judge:
         return self._parser.schema
 
     def _judged(self, records: pa.RecordBatch) -> Judged:
-        parsed = self._parser.parse(records.column("value"))
+        return self._judged_rows(self._parser.parse(records.column("value")), records)
+
+    def _judged_rows(self, parsed: Parsed, records: pa.RecordBatch) -> Judged:
         self._require_planned()
         self._look_for_values(parsed.rows)
         # Add the metadata before keys are read: a metadata column may be part of the key.

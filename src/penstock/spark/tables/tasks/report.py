@@ -47,6 +47,8 @@ class TaskReport:
     """Offsets of the range that were deleted from the topic; the user accepts this loss."""
     needs: pa.Schema | None = None
     """Columns of the values that the plan lacks; nothing was written."""
+    reject_classes: Mapping[str, int] = field(default_factory=dict)
+    """The number of rejects by class of their reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ class BatchReport:
     """The table's schema for these rows; None when it needs no change."""
     changes: Changes | None = None
     """The files as an upsert; None: the files are appended."""
+    reject_classes: Mapping[str, int] = field(default_factory=dict)
+    """The number of rejects by class of their reason."""
 
 
 def pack(report: TaskReport) -> bytes:
@@ -84,8 +88,10 @@ def together(reports: Sequence[TaskReport]) -> BatchReport:
     """Return the report of the batch; tasks of one partition are adjacent without a gap."""
     broken: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
+    classes: Counter[str] = Counter()
     for one in reports:
         broken.update(one.broken)
+        classes.update(one.reject_classes)
         unknown.update(one.unknown_fields)
     times = [one.newest_timestamp_ms for one in reports if one.newest_timestamp_ms is not None]
     return BatchReport(
@@ -106,6 +112,7 @@ def together(reports: Sequence[TaskReport]) -> BatchReport:
         deletion_files=tuple(file for one in reports for file in one.deletion_files),
         newest_timestamp_ms=max(times, default=None),
         lost=tuple(lost for one in reports for lost in one.lost),
+        reject_classes=dict(classes),
     )
 
 

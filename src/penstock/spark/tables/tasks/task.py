@@ -74,6 +74,7 @@ def write_records(records: Iterator[pa.RecordBatch], judge: Judge, about: TaskRe
         reject_files=reject_files,
         deletion_files=deletion_files,
         newest_timestamp_ms=work.newest_timestamp_ms,
+        reject_classes=dict(work.reject_classes),
     )
 
 
@@ -85,6 +86,7 @@ class _Work:
         self.records = 0
         self.rows = 0
         self.rejects = 0
+        self.reject_classes: Counter[str] = Counter()
         self.broken: Counter[str] = Counter()
         self.failed: set[str] = set()
         self.newest_timestamp_ms: int | None = None
@@ -109,6 +111,7 @@ class _Work:
             rows.write(judged.rows)
         for bad in judged.rejects:
             self.rejects += bad.num_rows
+            self.reject_classes.update(bad.column("error_class").to_pylist())
             rejects.write(bad)
         if judged.deletions is not None and judged.deletions.num_rows:
             self.rows += judged.deletions.num_rows

@@ -9,7 +9,8 @@ A tombstone, a record without a value, identifies the deleted row by its key alo
 | one column of another type | a JSON value (42), or a text without its quotes (2026-01-31) |
 | several columns | a JSON object that has all of them |
 
-A JSON object that has the column is accepted for one column too, unless it is binary.
+A JSON object that has the column is accepted for one column too, unless it is binary. Keys with a
+schema part of Kafka Connect (`{"schema": …, "payload": …}`) are read as their payload.
 
 Texts are UTF-8. A type accepts the same as in a value, with the same result, see `json.rows`; so a
 JSON text is not a number, and neither is 007. Other fields of an object are ignored. A null is not
@@ -36,6 +37,7 @@ from penstock.spark.tables.values.parser import (
     short,
 )
 from penstock.spark.tables.values.row_batches import Row, batch_of, in_order
+from penstock.spark.tables.values.schema_part import unwrapped
 
 
 class KeyParser:
@@ -75,7 +77,7 @@ class KeyParser:
             )
         if self._only is not None and pa.types.is_binary(self._only.type):
             return {self._only.name: key}
-        return self._rows.read(self._object_of(_text_of(key)))
+        return self._rows.read(self._object_of(unwrapped(_text_of(key))))
 
     def _object_of(self, text: str) -> str:
         """Return the key as a JSON object."""

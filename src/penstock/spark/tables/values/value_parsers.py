@@ -8,7 +8,8 @@ Guarantees: the driver reports an unreadable schema, before a batch begins, with
 definition.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +18,13 @@ import pyarrow as pa
 from penstock.spark.tables.definition.ddl import parse_ddl, to_ddl
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.definition.model import (
+    ChangeSettings,
     SchemaSource,
     UnknownFields,
     ValueFormat,
     ValueSettings,
 )
+from penstock.spark.tables.values.cdc.database_changes import ChangeValues
 from penstock.spark.tables.values.json.schema import parse_json_schema
 from penstock.spark.tables.values.json.values import JsonValues
 from penstock.spark.tables.values.limits import ShownValues
@@ -51,12 +54,23 @@ class ParserPlan:
     """The newest schema of the subject."""
     unknown_fields: UnknownFields = UnknownFields.IGNORE
     """The handling of JSON fields without a column."""
+    changes: ChangeSettings = field(default_factory=ChangeSettings)
+    """The reading of values as changes of rows."""
 
 
 def plan_parser(
     value: ValueSettings, topics: tuple[str, ...], pinned: pa.Schema | None = None
 ) -> ParserPlan:
     """Return the plan with the schema; `pinned` is the inferred one, which the caller keeps."""
+    plan = _schema_plan(value, topics, pinned)
+    if value.changes.is_plain:
+        return plan
+    return replace(plan, changes=value.changes, unknown_fields=UnknownFields.IGNORE)
+
+
+def _schema_plan(
+    value: ValueSettings, topics: tuple[str, ...], pinned: pa.Schema | None
+) -> ParserPlan:
     source, text, unknown = value.schema_source, value.schema, value.unknown_fields
     if source is SchemaSource.NONE:
         return ParserPlan(value.format)
@@ -76,12 +90,18 @@ def plan_parser(
     return ParserPlan(value.format, files=((Path(text).name, content),), message=value.message)
 
 
-def new_parser(plan: ParserPlan, table: TableColumns | None = None) -> ValueParser:
+def new_parser(
+    plan: ParserPlan, table: TableColumns | None = None, key: Sequence[str] = ()
+) -> ValueParser:
     """Return the parser of this plan; its rows have only times that readers can show.
 
     `table` has the columns that values of a registry's schemas must fit. A parser that counts
-    fields without a column is an `UnknownFieldValues`.
+    fields without a column is an `UnknownFieldValues`, and one of changes a `ChangeValues` with
+    the columns of the table's key.
     """
+    if not plan.changes.is_plain:
+        assert plan.ddl is not None, "the definition was checked"
+        return ChangeValues(parse_ddl(plan.ddl), plan.changes, key)
     shown = ShownValues(_parser_of(plan, table), is_framed=plan.registry is not None)
     if plan.unknown_fields is UnknownFields.IGNORE:
         return shown

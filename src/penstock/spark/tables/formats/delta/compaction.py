@@ -47,6 +47,7 @@ from penstock.spark.tables.files.data_files import (
     open_directory,
     sync_file,
 )
+from penstock.spark.tables.files.storages import below
 from penstock.spark.tables.files.table_facts import LiveFile, Partition
 from penstock.spark.tables.formats.delta.actions import add_action
 from penstock.spark.tables.formats.delta.bounds import bounded_columns
@@ -131,7 +132,7 @@ class _Rewriting:
     """Reads rows of files of a table and writes them into new ones."""
 
     def __init__(self, table: DeltaTable, uri: str, now_ms: int) -> None:
-        self._uri = uri.rstrip("/")
+        self._uri = below(uri, "")
         self._now_ms = now_ms
         self._is_local = local_path(uri) is not None
         self._filesystem, self._root = open_directory(uri)
@@ -157,7 +158,7 @@ class _Rewriting:
     def rewrite(self, files: Sequence[LiveFile]) -> Rewritten:
         """Write the rows of these files into new ones, in the folder of the first."""
         folder, _, _ = stored_name(files[0].path).rpartition("/")
-        directory = f"{self._uri}/{folder}" if folder else self._uri
+        directory = below(self._uri, folder)
         count = 0
         layout = FileLayout(directory, self._schema)
         with FilesWriter(layout, f"compacted-{uuid4().hex[:8]}") as writer:

@@ -26,6 +26,7 @@ from penstock.spark.tables.formats.delta.protocol import (
     refusals,
 )
 from penstock.spark.tables.formats.delta.rules import constraints_key
+from penstock.spark.tables.formats.delta.storage import store_options
 from penstock.spark.tables.formats.port import LayoutChangedError, TableRefusedError
 from penstock.spark.tables.values.schema_changes import Incompatible, all_nullable, change_of
 
@@ -43,7 +44,7 @@ def open_delta(
 ) -> DeltaTable:
     """Return a handle on the table; raise `TableRefusedError` if `deltalake` cannot read it."""
     try:
-        return DeltaTable(uri, version=version, storage_options=dict(storage_options))
+        return DeltaTable(uri, version=version, storage_options=store_options(storage_options))
     except DeltaError as error:
         refusal = _unreadable(str(error))
         if refusal is None:

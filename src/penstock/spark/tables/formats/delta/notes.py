@@ -9,21 +9,36 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 
-from penstock.spark.tables.commit.note import CommitNote, read_note
+from penstock.spark.tables.commit.note import CommitNote, read_note, write_note
 from penstock.spark.tables.formats.delta.history import (
     KEPT_AT_KEY,
     KEPT_PREFIX,
+    NOTE_KEY,
     LogEntry,
     must_read_on,
     notes_of,
     restore_to_find,
 )
-from penstock.spark.tables.formats.delta.log import history_of, versions_before
+from penstock.spark.tables.formats.delta.log import COMMITTED_AT_KEY, history_of, versions_before
 from penstock.spark.tables.formats.delta.restore import find_version, log_entry
 
 _HISTORY_ATTEMPTS_MAX: Final = 10
+
+
+def note_properties(note: CommitNote, now_ms: int) -> CommitProperties:
+    """Return the properties of an entry with this note; the entry is tried once."""
+    return CommitProperties(
+        custom_metadata={NOTE_KEY: write_note(note), COMMITTED_AT_KEY: str(now_ms)},
+        max_commit_retries=0,
+        app_transactions=[Transaction(application_of(note), note.sequence)],
+    )
+
+
+def application_of(note: CommitNote) -> str:
+    """Return Delta's name for the pipeline of this note."""
+    return f"penstock.{note.pipeline}"
 
 
 class DeltaNotes:

@@ -1,18 +1,22 @@
 """Read-only access to a Delta table, by the `deltalake` package."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyarrow import fs
 
 from penstock.spark.tables.commit.note import read_note
+from penstock.spark.tables.files.upsert import rows_among
 from penstock.spark.tables.formats.delta.history import NOTE_KEY
 from penstock.spark.tables.formats.delta.log import history_of
+from penstock.spark.tables.formats.delta.storage import store_options
 from penstock.spark.tables.formats.reading import COMMITS_MAX, CommitSeen, TableFacts
+from penstock.spark.tables.values.columns import fit
 
 
 def dataset_of(table: DeltaTable, uri: str) -> ds.Dataset:
@@ -29,12 +33,50 @@ def dataset_of(table: DeltaTable, uri: str) -> ds.Dataset:
     return table.to_pyarrow_dataset(filesystem=own)
 
 
+def rows_of_keys(
+    dataset: ds.Dataset, schema: pa.Schema, keys: pa.Table, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Return these columns of the rows of these keys; `schema` is the table's."""
+    keys = keys.cast(
+        pa.schema([pa.field(one, schema.field(one).type) for one in keys.schema.names])
+    )
+    names = list(dict.fromkeys([*columns, *keys.schema.names]))
+    wanted = pa.schema([schema.field(name) for name in names])
+    for batch in dataset.to_batches(columns=names, filter=_between(keys)):
+        rows = fit(batch, wanted)
+        found = rows.take(rows_among(rows, keys))
+        if found.num_rows:
+            yield found.select(list(columns))
+
+
+def _between(keys: pa.Table) -> ds.Expression | None:
+    """Return the condition for the ranges of the keys, by which files are left out.
+
+    Texts and bytes leave out none: deltalake describes their ranges by views, which Arrow does not
+    compare.
+    """
+    found = None
+    for name in keys.schema.names:
+        kind = keys.schema.field(name).type
+        if not keys.num_rows or not _has_order(kind):
+            continue
+        limits = pc.min_max(keys[name])
+        inside = (ds.field(name) >= limits["min"]) & (ds.field(name) <= limits["max"])
+        found = inside if found is None else found & inside
+    return found
+
+
+def _has_order(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_integer, pa.types.is_temporal, pa.types.is_decimal)
+    return any(test(kind) for test in tests)
+
+
 class DeltaReader:
     """The newest version of one table."""
 
     def __init__(self, uri: str, storage_options: Mapping[str, str]) -> None:
         self._uri = uri
-        self._table = DeltaTable(uri, storage_options=dict(storage_options))
+        self._table = DeltaTable(uri, storage_options=store_options(storage_options))
 
     def facts(self) -> TableFacts:
         """Return the size and the age of the table."""

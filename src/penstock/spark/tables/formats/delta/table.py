@@ -25,12 +25,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import pyarrow as pa
-from deltalake import (
-    CommitProperties,
-    DeltaTable,
-    Schema,
-    Transaction,
-)
+from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from penstock.core.clock import Clock, SystemClock
@@ -45,6 +40,7 @@ from penstock.spark.tables.files.file_partitions import (
     require_partitionable,
     text_of,
 )
+from penstock.spark.tables.files.storages import Directory, below
 from penstock.spark.tables.files.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 from penstock.spark.tables.files.upsert import Changes
 from penstock.spark.tables.formats.change_files import changes_directory, clean_changes
@@ -67,14 +63,13 @@ from penstock.spark.tables.formats.delta.guard import (
 from penstock.spark.tables.formats.delta.history import (
     KEPT_AT_KEY,
     KEPT_PREFIX,
-    NOTE_KEY,
     HistoryError,
 )
 from penstock.spark.tables.formats.delta.identity import SameTable
-from penstock.spark.tables.formats.delta.log import COMMITTED_AT_KEY
-from penstock.spark.tables.formats.delta.notes import DeltaNotes
-from penstock.spark.tables.formats.delta.reading import dataset_of
+from penstock.spark.tables.formats.delta.notes import DeltaNotes, application_of, note_properties
+from penstock.spark.tables.formats.delta.reading import dataset_of, rows_of_keys
 from penstock.spark.tables.formats.delta.rules import constraints_key, constraints_of
+from penstock.spark.tables.formats.delta.storage import DeltaStorage, store_options
 from penstock.spark.tables.formats.delta.times import KeptTimes
 from penstock.spark.tables.formats.delta.upsert import merge, merge_source
 from penstock.spark.tables.formats.port import (
@@ -83,7 +78,9 @@ from penstock.spark.tables.formats.port import (
     Expiry,
     PartitionsDifferError,
     TableMovedError,
+    TableReplacedError,
 )
+from penstock.spark.tables.formats.secrets import version_of
 from penstock.spark.tables.values.columns import fit
 
 _KEEP_LOG: Final = {"delta.enableExpiredLogCleanup": "false"}
@@ -95,7 +92,7 @@ Made = TypeVar("Made")
 
 def is_table(uri: str, storage_options: Mapping[str, str]) -> bool:
     """Return whether there is a table at this location."""
-    return bool(DeltaTable.is_deltatable(uri, dict(storage_options)))
+    return bool(DeltaTable.is_deltatable(uri, store_options(storage_options)))
 
 
 class DeltaLakeTable:
@@ -114,14 +111,15 @@ class DeltaLakeTable:
         is_read_only: bool = False,
     ) -> None:
         """Open the table. `has_upserts`: change rows by key. `is_read_only`: read any table."""
-        self._uri = uri
+        self._uri = Directory(uri, DeltaStorage(tuple(sorted((storage_options or {}).items()))))
         self._fields = tuple(partitions)
         self._clock = clock or SystemClock()
         self._options = dict(storage_options or {})
         self._has_upserts = has_upserts
         self._mergeable: tuple[Expectation, ...] = ()
         """Rules that `deltalake` can evaluate, checked before."""
-        self._times = KeptTimes(uri)
+        self._times = KeptTimes(self._uri)
+        self._secrets = version_of(self._options)
         self._table = open_delta(uri, self._options)
         if not is_read_only:
             self._require_supported()
@@ -155,7 +153,7 @@ class DeltaLakeTable:
             description=delta_maintenance.DESCRIPTION,
             configuration={**_KEEP_LOG, **bounds_properties(schema, names, {})},
             commit_properties=delta_maintenance.plain_properties((clock or SystemClock()).now_ms()),
-            storage_options=dict(storage_options or {}),
+            storage_options=store_options(storage_options or {}),
         )
         return cls(
             uri,
@@ -191,10 +189,20 @@ class DeltaLakeTable:
 
     def load(self) -> TableState:
         """Read the table's current state."""
+        found = version_of(self._options)
+        if found != self._secrets:  # the handle has the credentials of its opening
+            self._table, self._secrets = self._newest(self._table), found
         self._table = self._same.current(self._table)
         self._table.update_incremental()
         self._same.remember(self._table)
         return self._read_state()
+
+    def _newest(self, held: DeltaTable) -> DeltaTable:
+        """Open the same table anew."""
+        found = open_delta(self._uri, self._options)
+        if found.metadata().id != held.metadata().id:
+            raise TableReplacedError(self._uri)
+        return found
 
     def schema(self) -> pa.Schema:
         """Return the columns, without the columns that partitions have added."""
@@ -225,6 +233,10 @@ class DeltaLakeTable:
         wanted = self.schema()
         for batch in dataset_of(self._table, self._uri).to_batches(columns=list(columns)):
             yield fit(batch, pa.schema([wanted.field(name) for name in columns]))
+
+    def rows_of(self, keys: pa.Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Return these columns of the rows of these keys."""
+        yield from rows_of_keys(dataset_of(self._table, self._uri), self.schema(), keys, columns)
 
     def live_files(self) -> list[LiveFile]:
         """Return the files of the state that was read last."""
@@ -273,7 +285,7 @@ class DeltaLakeTable:
 
     def _merge(self, note: CommitNote, source: pa.Table, key: Sequence[str]) -> None:
         before = self._table.version()
-        merge(self._table, source, key, _properties(note, self._clock.now_ms()))
+        merge(self._table, source, key, note_properties(note, self._clock.now_ms()))
         if self._table.version() == before:
             self._add(note, ())  # nothing was changed, but the note is required
 
@@ -299,7 +311,7 @@ class DeltaLakeTable:
         self._table.alter.set_table_properties(
             {**self._bounds(), **self._copies(notes)},
             raise_if_not_exists=False,
-            commit_properties=_properties(commit.note, self._clock.now_ms()),
+            commit_properties=note_properties(commit.note, self._clock.now_ms()),
         )
 
     def _bounds(self) -> dict[str, str]:
@@ -322,7 +334,7 @@ class DeltaLakeTable:
             mode="append",
             schema=self._table.schema(),
             partition_by=[one.name for one in self._fields],
-            commit_properties=_properties(note, now_ms),
+            commit_properties=note_properties(note, now_ms),
             post_commithook_properties=delta_maintenance.KEEP_LOG,
         )
 
@@ -336,6 +348,8 @@ class DeltaLakeTable:
             self._made(lambda: delta_growth.add_columns(self._table, more, properties))
 
     def _require(self, after: TableState) -> None:
+        if version_of(self._options) != self._secrets:
+            raise TableMovedError("the credentials have changed since the table was read")
         self._require_supported()
         if self._same.current(self._table) is not self._table:
             raise TableMovedError("the log of the table was cut or copied since it was read")
@@ -347,7 +361,7 @@ class DeltaLakeTable:
             )
 
     def _require_new(self, note: CommitNote) -> None:
-        marked = self._table.transaction_version(_application(note))
+        marked = self._table.transaction_version(application_of(note))
         if marked is not None and marked >= note.sequence:
             raise HistoryError(
                 f"pipeline '{note.pipeline}' has written {marked} commits to this table, but the "
@@ -426,21 +440,9 @@ class DeltaLakeTable:
         self.load()
         self._require_supported()
         count = delta_maintenance.remove_orphans(self._table, self._open_version, older_than_ms)
-        for directory in (changes_directory(self._uri), f"{self._uri}/{STAGING_FOLDER}"):
+        for directory in (changes_directory(self._uri), below(self._uri, STAGING_FOLDER)):
             count += clean_changes(directory, older_than_ms=older_than_ms)
         return count
 
     def _open_version(self, version: int) -> DeltaTable:
         return open_delta(self._uri, self._options, version)
-
-
-def _properties(note: CommitNote, now_ms: int) -> CommitProperties:
-    return CommitProperties(
-        custom_metadata={NOTE_KEY: write_note(note), COMMITTED_AT_KEY: str(now_ms)},
-        max_commit_retries=0,
-        app_transactions=[Transaction(_application(note), note.sequence)],
-    )
-
-
-def _application(note: CommitNote) -> str:
-    return f"penstock.{note.pipeline}"

@@ -12,6 +12,7 @@ Unlike our files, files that `deltalake` writes are not synced to disk before th
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
@@ -21,7 +22,12 @@ from penstock.spark.tables.files.upsert import DELETED, Changes, require_key
 from penstock.spark.tables.formats.change_files import ReducedChanges
 from penstock.spark.tables.formats.delta.bounds import writer_properties
 from penstock.spark.tables.formats.delta.columns import derived_column
+from penstock.spark.tables.values.cdc.sequence import SEQUENCE
 from penstock.spark.tables.values.columns import fit
+
+_SEQUENCED: Final = b"penstock.sequenced"
+"""Marks the rows of a merge that are compared with the order of the table's rows."""
+_NEWER: Final = f'(target."{SEQUENCE}" IS NULL OR source."{SEQUENCE}" >= target."{SEQUENCE}")'
 
 
 def merge_source(changes: Changes, schema: pa.Schema, fields: Sequence[PartitionField]) -> pa.Table:
@@ -36,7 +42,8 @@ def merge_source(changes: Changes, schema: pa.Schema, fields: Sequence[Partition
     # Not as strict as the table's: a deletion has only its key.
     columns = pa.schema([pa.field(one.name, one.type) for one in schema])
     parts = [_source(batch, columns, derived) for batch in reduced.rows()]
-    return pa.Table.from_batches(parts) if parts else columns.empty_table()
+    found = pa.Table.from_batches(parts) if parts else columns.empty_table()
+    return found.replace_schema_metadata({_SEQUENCED: b""}) if changes.is_sequenced else found
 
 
 def merge(
@@ -58,8 +65,9 @@ def merge(
         commit_properties=properties,
         post_commithook_properties=PostCommitHookProperties(cleanup_expired_logs=False),
     )
-    merger = merger.when_matched_delete(f"source.{DELETED}")
-    merger = merger.when_matched_update(values)
+    newer = _NEWER if _SEQUENCED in (source.schema.metadata or {}) else "true"
+    merger = merger.when_matched_delete(f"source.{DELETED} AND {newer}")
+    merger = merger.when_matched_update(values, predicate=newer)
     merger.when_not_matched_insert(values, predicate=f"NOT source.{DELETED}").execute()
 
 

@@ -28,7 +28,7 @@ from pyiceberg.types import DateType, TimestampType, TimestamptzType
 
 from penstock.spark.tables.files.data_files import FileReceipt
 from penstock.spark.tables.files.file_partitions import PartitionValue
-from penstock.spark.tables.files.maintenance import SMALL_SHARE
+from penstock.spark.tables.files.maintenance import SMALL_SHARE, is_worn
 from penstock.spark.tables.formats.iceberg.rows import READ_FORMATS
 from penstock.spark.tables.formats.port import LayoutChangedError
 
@@ -130,18 +130,30 @@ def _stored(value: PartitionValue) -> PartitionValue:
     return (value - _EPOCH).days if isinstance(value, date) else value
 
 
-def small_groups(
-    tasks: Iterable[FileScanTask], spec_id: int, target_bytes: int
+def groups_to_merge(
+    tasks: Iterable[tuple[FileScanTask, int]], spec_id: int, target_bytes: int
 ) -> list[list[FileScanTask]]:
-    """Return groups of files to merge: two or more, of one partition, up to the target in all."""
+    """Return groups of files to rewrite; each file has the number of its deleted rows.
+
+    Small files are merged: two or more, of one partition, up to the target in all. A file with many
+    deleted rows is rewritten alone.
+    """
     by_partition: dict[Record, list[FileScanTask]] = {}
-    for task in tasks:
+    worn: list[FileScanTask] = []
+    for task, deleted in tasks:
         file = task.file
-        is_small = file.file_size_in_bytes < target_bytes * SMALL_SHARE
-        if file.spec_id == spec_id and is_small and file.file_format in READ_FORMATS:
+        if file.spec_id != spec_id or file.file_format not in READ_FORMATS:
+            continue
+        if is_worn(file.record_count - deleted, deleted):
+            worn.append(task)
+        elif file.file_size_in_bytes < target_bytes * SMALL_SHARE:
             by_partition.setdefault(file.partition, []).append(task)
-    groups = []
+    groups: list[list[FileScanTask]] = []
     budget = COMPACTION_BYTES_MAX
+    for task in worn:
+        if task.file.file_size_in_bytes <= budget or not groups:
+            groups.append([task])
+            budget -= task.file.file_size_in_bytes
     for found in by_partition.values():
         # By size: if any two fit together, the two smallest do.
         found.sort(key=lambda one: one.file.file_size_in_bytes)

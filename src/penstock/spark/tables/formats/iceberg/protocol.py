@@ -13,6 +13,7 @@ features are rejected by name, when the table is opened and before every commit.
 | a sort order | writes it; files say that they are not sorted, as Iceberg allows it |
 | partitions that changed | writes files of the newest partitions; older files stay |
 | partitions by bucket, truncate, year or void | refuses it |
+| position deletes | reads them, and writes them with `upserts = "merge_on_read"` (version 2) |
 | data files of ORC | writes it; they are compacted and changed by upserts |
 | data files of Avro | appends; compaction leaves them alone, an upsert that changes one stops |
 | `write.data.path` | writes files there |
@@ -32,6 +33,8 @@ from penstock.spark.tables.formats.iceberg.schema import fields_of
 from penstock.spark.tables.formats.port import TableRefusedError
 
 VERSIONS: Final = (1, 2)
+DELETES_VERSION: Final = 2
+"""The first format version with delete files."""
 ENCRYPTION_KEY: Final = "encryption.key-id"
 AUDIT_KEY: Final = "write.wap.enabled"
 DATA_PATH_KEY: Final = "write.data.path"
@@ -65,6 +68,19 @@ def require_supported(table: Table) -> None:
         name = ".".join(table.name())
         raise TableRefusedError(f"the Iceberg table {name} cannot be written ({names}): {reasons}")
     fields_of(table)  # rejects unsupported partitions
+
+
+def require_merge_on_read(table: Table) -> None:
+    """Raise `TableRefusedError` if the table cannot have delete files."""
+    version = table.metadata.format_version
+    if version < DELETES_VERSION:
+        name = ".".join(table.name())
+        raise TableRefusedError(
+            f"the Iceberg table {name} has format version {version}, and merge on read needs "
+            f"version {DELETES_VERSION}. Upgrade it, in Spark with `ALTER TABLE <table> SET "
+            f"TBLPROPERTIES ('format-version' = '{DELETES_VERSION}')`, or write "
+            'upserts = "copy_on_write" in [table].'
+        )
 
 
 def refusals(metadata: TableMetadata) -> Iterator[tuple[str, str]]:

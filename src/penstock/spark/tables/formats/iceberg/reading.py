@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from penstock.spark.tables.formats.iceberg.note_keys import PIPELINE_KEY
+from penstock.spark.tables.formats.iceberg.position_deletes import deleted_counts
 from penstock.spark.tables.formats.iceberg.protocol import readable_metadata
 from penstock.spark.tables.formats.iceberg.rows import IcebergRows
-from penstock.spark.tables.formats.iceberg.table import CATALOG_NAME, PIPELINE_KEY
+from penstock.spark.tables.formats.iceberg.storage import open_catalog
 from penstock.spark.tables.formats.reading import COMMITS_MAX, CommitSeen, TableFacts
 
 NO_SNAPSHOT = -1
@@ -21,19 +22,19 @@ class IcebergReader:
     """The newest snapshot of one table."""
 
     def __init__(self, catalog: Mapping[str, str], name: str) -> None:
-        others = {key: value for key, value in catalog.items() if key != "name"}
-        self._catalog = load_catalog(catalog.get("name", CATALOG_NAME), **others)
+        self._catalog = open_catalog(catalog)
         with readable_metadata(name):
             self._table: Table = self._catalog.load_table(name)
 
     def facts(self) -> TableFacts:
         """Return the size and the age of the table."""
         metadata = self._table.metadata
-        files = [task.file for task in self._table.scan().plan_files()]
+        found = list(deleted_counts(self._table.scan().plan_files()))
+        files = [task.file for task, _ in found]
         snapshots = sorted(metadata.snapshots, key=lambda one: one.sequence_number or 0)
         return TableFacts(
             version=metadata.current_snapshot_id or NO_SNAPSHOT,
-            row_count=sum(one.record_count for one in files),
+            row_count=sum(task.file.record_count - deleted for task, deleted in found),
             file_count=len(files),
             file_bytes=sum(one.file_size_in_bytes for one in files),
             snapshot_count=len(snapshots),

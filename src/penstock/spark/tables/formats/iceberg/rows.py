@@ -80,6 +80,10 @@ class IcebergRows:
             while ahead:
                 yield from ahead.popleft().result()
 
+    def all_rows(self, task: FileScanTask) -> Iterator[pa.RecordBatch]:
+        """Return the rows of this file in their order, deleted rows as well."""
+        return self._batches_of(task, ())
+
     def _batches_of(
         self, task: FileScanTask, deleted: Sequence[pa.ChunkedArray]
     ) -> Iterator[pa.RecordBatch]:

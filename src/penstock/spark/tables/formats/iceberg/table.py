@@ -14,16 +14,15 @@ another writer's append may be the newest. Expired notes are in the copy. Mainte
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
     NoSuchTableError,
 )
-from pyiceberg.manifest import DataFile
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Snapshot
@@ -36,21 +35,20 @@ from pyiceberg.table.update import (
     TableRequirement,
     TableUpdate,
 )
-from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.table.update.snapshot import ExpireSnapshots, UpdateSnapshot
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.tables.commit.decisions import Commit, TableState, newest_note
 from penstock.spark.tables.commit.note import CommitNote, NoteError, read_note, write_note
-from penstock.spark.tables.definition.model import Expectation
+from penstock.spark.tables.definition.model import Expectation, Upserts
 from penstock.spark.tables.files.data_files import (
     FileLayout,
     FileReceipt,
     remove_files,
-    write_files,
 )
 from penstock.spark.tables.files.file_partitions import PartitionField, require_partitionable
+from penstock.spark.tables.files.storages import Directory
 from penstock.spark.tables.files.table_facts import (
-    CREATED_KEY,
     LiveFile,
     Partition,
     Retention,
@@ -59,12 +57,30 @@ from penstock.spark.tables.files.table_facts import (
 from penstock.spark.tables.files.upsert import Changes
 from penstock.spark.tables.formats.iceberg import maintenance as iceberg_maintenance
 from penstock.spark.tables.formats.iceberg.change import Change
-from penstock.spark.tables.formats.iceberg.files import data_files, require_fitting, small_groups
+from penstock.spark.tables.formats.iceberg.files import (
+    data_files,
+    groups_to_merge,
+    require_fitting,
+)
+from penstock.spark.tables.formats.iceberg.key_places import KeyPlaces
+from penstock.spark.tables.formats.iceberg.merge_on_read import mark_deleted
+from penstock.spark.tables.formats.iceberg.note_keys import (
+    KEPT_AT_PREFIX,
+    KEPT_PREFIX,
+    MAIN,
+    NEW_TABLE,
+    NO_SNAPSHOT,
+    NOTE_KEY,
+    PIPELINE_KEY,
+)
+from penstock.spark.tables.formats.iceberg.position_deletes import deleted_counts, own_count
 from penstock.spark.tables.formats.iceberg.protocol import (
     data_directory,
     readable_metadata,
+    require_merge_on_read,
     require_supported,
 )
+from penstock.spark.tables.formats.iceberg.replacement import stage_files
 from penstock.spark.tables.formats.iceberg.rows import IcebergRows
 from penstock.spark.tables.formats.iceberg.schema import (
     fields_of,
@@ -76,7 +92,17 @@ from penstock.spark.tables.formats.iceberg.schema import (
     planned_schema,
     with_ids,
 )
-from penstock.spark.tables.formats.iceberg.upsert import replacement, rewrite_files
+from penstock.spark.tables.formats.iceberg.storage import (
+    IcebergStorage,
+    has_expired,
+    open_catalog,
+)
+from penstock.spark.tables.formats.iceberg.upsert import (
+    Rewrite,
+    merge_files,
+    rewrite_files,
+    rows_of_keys,
+)
 from penstock.spark.tables.formats.port import (
     AnswerLostError,
     Compaction,
@@ -84,38 +110,12 @@ from penstock.spark.tables.formats.port import (
     TableMovedError,
     TableReplacedError,
 )
-
-NOTE_KEY: Final = "penstock.note"
-"""The key of the note in the summary of our snapshots."""
-PIPELINE_KEY: Final = "penstock.pipeline"
-"""The key of the note's pipeline, so that the note need not be parsed to find it."""
-KEPT_PREFIX: Final = "penstock.note."
-"""The prefix of the table's property with a copy of a pipeline's newest note; the name follows."""
-KEPT_AT_PREFIX: Final = "penstock.note-at."
-"""The prefix of the property with the sequence number of the copy's snapshot."""
-CATALOG_NAME: Final = "default"
-"""The name of a catalog whose options have no `name`: pyiceberg's own default."""
-NO_SNAPSHOT: Final = -1
-MAIN: Final = "main"
-_NEW_TABLE: Final = {
-    "format-version": "2",
-    "commit.manifest-merge.enabled": "true",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "100",
-    CREATED_KEY: "true",
-}
-"""Keeps the metadata small for a table with a commit a minute."""
-
-
-def _open(options: Mapping[str, str]) -> Catalog:
-    """Open a catalog by pyiceberg's options. A database may store several catalogs, by name."""
-    others = {name: value for name, value in options.items() if name != "name"}
-    return load_catalog(options.get("name", CATALOG_NAME), **others)
+from penstock.spark.tables.formats.secrets import keep_hidden, version_of
 
 
 def is_table(catalog: Mapping[str, str], name: str) -> bool:
     """Return whether the catalog has a table of this name."""
-    opened = _open(catalog)
+    opened = open_catalog(catalog)
     try:
         with readable_metadata(name):
             return bool(opened.table_exists(name))
@@ -135,14 +135,23 @@ class IcebergTable:
         *,
         clock: Clock | None = None,
         is_read_only: bool = False,
+        upserts: Upserts = Upserts.COPY_ON_WRITE,
     ) -> None:
         """Open the table; with `is_read_only`, any table can be read."""
         self._clock = clock or SystemClock()
-        self._catalog: Catalog = _open(catalog)
+        self._options = dict(catalog)
+        self._secrets = version_of(self._options)
+        self._upserts = upserts
+        self._places = KeyPlaces()
+        self._catalog: Catalog = open_catalog(catalog)
+        self._storage = IcebergStorage(tuple(sorted(catalog.items())), name)
         with readable_metadata(name):
             self._table: PyIcebergTable = self._catalog.load_table(name)
+        keep_hidden(self._table.io.properties)
         if not is_read_only:
             require_supported(self._table)
+            if upserts is Upserts.MERGE_ON_READ:
+                require_merge_on_read(self._table)
 
     @classmethod
     def create(
@@ -153,27 +162,39 @@ class IcebergTable:
         *,
         partitions: Sequence[PartitionField] = (),
         clock: Clock | None = None,
+        upserts: Upserts = Upserts.COPY_ON_WRITE,
     ) -> "IcebergTable":
         """Create the table and its namespace, or open an existing table."""
         require_partitionable(partitions, schema)
-        opened = _open(catalog)
+        opened = open_catalog(catalog)
         with suppress(NamespaceAlreadyExistsError):  # two processes create it at the same time
             opened.create_namespace_if_not_exists(Catalog.namespace_from(name))
         columns = new_schema(schema)
         opened.create_table_if_not_exists(
-            name, columns, partition_spec=new_spec(columns, partitions), properties=_NEW_TABLE
+            name, columns, partition_spec=new_spec(columns, partitions), properties=NEW_TABLE
         )
         opened.close()
-        return cls(catalog, name, clock=clock)
+        return cls(catalog, name, clock=clock, upserts=upserts)
 
     def close(self) -> None:
         """Close the catalog."""
+        self._places.clear()
         self._catalog.close()
 
     # --- Reading ---
 
     def load(self) -> TableState:
         """Read the table's current state."""
+        self._read()
+        return self._state()
+
+    def _read(self) -> None:
+        """Read the metadata, with the credentials of now."""
+        found = version_of(self._options)
+        if found != self._secrets:
+            self._catalog.close()
+            self._catalog = self._table.catalog = open_catalog(self._options)
+            self._secrets = found
         try:
             self._table.refresh()
         except NoSuchTableError as error:
@@ -182,7 +203,7 @@ class IcebergTable:
             if "UUID does not match" not in str(error):
                 raise
             raise TableReplacedError(".".join(self._table.name())) from error
-        return self._state()
+        keep_hidden(self._table.io.properties)
 
     def schema(self) -> pa.Schema:
         """Return the columns."""
@@ -197,12 +218,16 @@ class IcebergTable:
         fields = fields_of(self._table)
         require_partitionable(fields, schema)
         rows = with_ids(schema, planned_schema(self._table, schema))
-        return FileLayout(self._directory(), rows, fields)
+        return FileLayout(Directory(self._directory(), self._storage), rows, fields)
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Return these columns of all rows."""
         tasks = list(self._table.scan().plan_files())
         yield from IcebergRows(self._table, columns).batches(tasks)
+
+    def rows_of(self, keys: pa.Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Return these columns of the rows of these keys."""
+        yield from rows_of_keys(self._table, keys, columns)
 
     def live_files(self) -> list[LiveFile]:
         """Return the files of the state that was read last."""
@@ -210,11 +235,12 @@ class IcebergTable:
         return [
             LiveFile(
                 task.file.file_path,
-                task.file.record_count,
+                task.file.record_count - deleted,
                 task.file.file_size_in_bytes,
                 partition_of(task.file),
+                own_count(task),
             )
-            for task in self._table.scan().plan_files()
+            for task, deleted in deleted_counts(self._table.scan().plan_files())
         ]
 
     def _directory(self) -> str:
@@ -277,18 +303,22 @@ class IcebergTable:
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None
     ) -> TableState:
         """Add files, the note and its copy, and columns, in one commit."""
-        return self._replace(commit, (), files, schema)
+        return self._replace(commit, Rewrite(added=tuple(files)), schema)
 
     def upsert(
         self, commit: Commit, changes: Changes, schema: pa.Schema | None = None
     ) -> TableState:
-        """Rewrite the files with rows of changed keys, in one commit with the rest."""
+        """Replace the rows of changed keys, in one commit with the rest."""
         self._require(commit.after)
-        rewrite = rewrite_files(self._table, changes, self.layout(self._planned(schema)))
+        layout = self.layout(self._planned(schema))
+        if self._upserts is Upserts.MERGE_ON_READ:
+            rewrite = mark_deleted(self._table, changes, layout, self._places, self._directory())
+        else:
+            rewrite = rewrite_files(self._table, changes, layout)
         try:
-            return self._replace(commit, rewrite.removed, rewrite.added, schema)
+            return self._replace(commit, rewrite, schema)
         except TableMovedError:
-            remove_files(self._directory(), rewrite.added)  # the next attempt writes other files
+            remove_files(layout.directory, rewrite.receipts)  # the next attempt writes other files
             raise
 
     def _planned(self, schema: pa.Schema | None) -> pa.Schema:
@@ -300,8 +330,7 @@ class IcebergTable:
     def _replace(
         self,
         commit: Commit,
-        removed: Sequence[DataFile],
-        added: Sequence[FileReceipt],
+        rewrite: Rewrite,
         schema: pa.Schema | None,
     ) -> TableState:
         self._require(commit.after)
@@ -310,23 +339,25 @@ class IcebergTable:
         if schema is not None:
             columns = planned_schema(self._table, schema)
             change.update_schema().union_by_name(kept_required(self._table, schema)).commit()
-        require_fitting(added, columns, [one.name for one in fields_of(self._table)])
+        require_fitting(rewrite.added, columns, [one.name for one in fields_of(self._table)])
         text, name = write_note(commit.note), commit.note.pipeline
         at = self._table.metadata.next_sequence_number()
         change.set_properties({f"{KEPT_PREFIX}{name}": text, f"{KEPT_AT_PREFIX}{name}": str(at)})
         update = change.update_snapshot({NOTE_KEY: text, PIPELINE_KEY: name})
-        producer = replacement(update) if removed else update.merge_append()
-        for file in removed:
-            producer.delete_data_file(file)
-        for file in data_files(added, self._table.metadata, columns, self._directory()):
-            producer.append_data_file(file)
-        producer.commit()
+        self._stage(update, rewrite, columns)
         self._commit(change)
         current = self._table.current_snapshot()
         assert current is not None, "a commit makes a snapshot"
         return TableState({**commit.after.notes, name: commit.note}, current.snapshot_id)
 
+    def _stage(self, update: UpdateSnapshot, rewrite: Rewrite, columns: Schema) -> None:
+        metadata, directory = self._table.metadata, self._directory()
+        stage_files(update, rewrite, data_files(rewrite.added, metadata, columns, directory))
+
     def _require(self, after: TableState) -> None:
+        has_old_keys = has_expired(self._table.io.properties, SystemClock().now_ms())
+        if has_old_keys or version_of(self._options) != self._secrets:
+            self._read()
         require_supported(self._table)
         current = self._table.current_snapshot()
         version = NO_SNAPSHOT if current is None else current.snapshot_id
@@ -384,33 +415,20 @@ class IcebergTable:
     ) -> Compaction:
         """Rewrite the rows of small files into fewer ones."""
         self._require(after)
-        metadata = self._table.metadata
         partition_of = partition_reader(self._table)
         wanted = (
-            task
+            (task, own_count(task))
             for task in self._table.scan().plan_files()
             if partitions is None or partition_of(task.file) in partitions
         )
-        groups = small_groups(wanted, metadata.default_spec_id, target_bytes)
+        groups = groups_to_merge(wanted, self._table.metadata.default_spec_id, target_bytes)
         if not groups:
             return Compaction(after, 0, 0)
-        reader = IcebergRows(self._table)
-        layout = self.layout(self.schema())
-        added = [
-            receipt
-            for group in groups
-            for receipt in write_files(reader.batches(group), layout, "compacted")
-        ]
-        removed = [task.file for group in groups for task in group]
+        rewrite = merge_files(self._table, groups, self.layout(self.schema()))
         change = Change(self._table)
-        producer = replacement(change.update_snapshot())
-        for file in removed:
-            producer.delete_data_file(file)
-        for file in data_files(added, metadata, self._table.schema(), self._directory()):
-            producer.append_data_file(file)
-        producer.commit()
+        self._stage(change.update_snapshot(), rewrite, self._table.schema())
         self._commit(change)
-        return Compaction(self._state(), len(removed), len(added))
+        return Compaction(self._state(), len(rewrite.removed), len(rewrite.added))
 
     def expire(self, *, older_than_ms: int, keep_count: int) -> Expiry:
         """Expire old snapshots, then delete the files that only they referenced."""

@@ -13,33 +13,56 @@ It does not use `Table.upsert` of pyiceberg, which compares rows in memory and c
 snapshots.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
-from pyiceberg.table import FileScanTask, Table, TableProperties
-from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update.snapshot import UpdateSnapshot, _ManifestMergeManager, _OverwriteFiles
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table
 from pyiceberg.types import NestedField, PrimitiveType
 
 from penstock.spark.tables.files.data_files import FileLayout, FileReceipt, write_files
-from penstock.spark.tables.files.upsert import Changes, require_key, rows_among, without
+from penstock.spark.tables.files.upsert import (
+    Changes,
+    newest_of_each,
+    require_key,
+    rows_among,
+    without,
+)
 from penstock.spark.tables.formats.change_files import ReducedChanges
+from penstock.spark.tables.formats.iceberg.position_deletes import (
+    NO_DELETES,
+    WrittenDeletes,
+    own_deletes,
+)
 from penstock.spark.tables.formats.iceberg.rows import IcebergRows
 from penstock.spark.tables.formats.port import TableMovedError
+from penstock.spark.tables.values.cdc.sequence import SEQUENCE
 from penstock.spark.tables.values.columns import fit
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """The files that an upsert adds to a table and removes from it."""
+    """The files that a commit adds to a table and removes from it."""
 
-    removed: tuple[DataFile, ...]
-    added: tuple[FileReceipt, ...]
+    removed: tuple[DataFile, ...] = ()
+    added: tuple[FileReceipt, ...] = ()
+    removed_deletes: tuple[DataFile, ...] = ()
+    """Delete files of removed data files, and those whose positions are in the added ones."""
+    added_deletes: WrittenDeletes = NO_DELETES
+
+    @property
+    def is_append(self) -> bool:
+        """Whether it only adds rows."""
+        return not (self.removed or self.removed_deletes or self.added_deletes.entries)
+
+    @property
+    def receipts(self) -> tuple[FileReceipt, ...]:
+        """All files that it has written."""
+        return self.added + self.added_deletes.receipts
 
 
 def rewrite_files(table: Table, changes: Changes, layout: FileLayout) -> Rewrite:
@@ -48,18 +71,44 @@ def rewrite_files(table: Table, changes: Changes, layout: FileLayout) -> Rewrite
     reduced = ReducedChanges(changes)
     reduced.require_columns_of(layout.schema)
     if not reduced.count:
-        return Rewrite((), ())
-    names = list(changes.key)
-    types = pa.schema([pa.field(one, layout.schema.field(one).type) for one in names])
+        return Rewrite()
+    types = key_types(changes, layout)
     try:
         touched = _touched(table, reduced.keys().cast(types))
+        if changes.is_sequenced and touched:
+            touched = _without_older(table, touched, reduced, types)
         batches = _new_rows(table, touched, reduced, layout.schema)
         added = write_files(batches, layout, "upserted")
     except FileNotFoundError as error:
         # Another process compacted and expired in the meantime: the state that was read no longer
         # exists.
         raise TableMovedError(f"a file that was to be read is gone: {error}") from error
-    return Rewrite(tuple(task.file for task, _ in touched), tuple(added))
+    return Rewrite(
+        removed=tuple(task.file for task, _ in touched),
+        added=tuple(added),
+        removed_deletes=tuple(one for task, _ in touched for one in own_deletes(task)),
+    )
+
+
+def merge_files(table: Table, groups: Sequence[list[FileScanTask]], layout: FileLayout) -> Rewrite:
+    """Write the rows of each group of small files into fewer files."""
+    reader = IcebergRows(table)
+    added = [
+        receipt
+        for group in groups
+        for receipt in write_files(reader.batches(group), layout, "compacted")
+    ]
+    merged = [task for group in groups for task in group]
+    return Rewrite(
+        removed=tuple(task.file for task in merged),
+        added=tuple(added),
+        removed_deletes=tuple(one for task in merged for one in own_deletes(task)),
+    )
+
+
+def key_types(changes: Changes, layout: FileLayout) -> pa.Schema:
+    """Return the columns of the key, with their types after the commit."""
+    return pa.schema([pa.field(one, layout.schema.field(one).type) for one in changes.key])
 
 
 def _touched(table: Table, keys: pa.Table) -> list[tuple[FileScanTask, pa.Table]]:
@@ -80,6 +129,49 @@ def _touched(table: Table, keys: pa.Table) -> list[tuple[FileScanTask, pa.Table]
         if len(numbers):
             found.append((task, rows.take(numbers).combine_chunks()))
     return found
+
+
+def rows_of_keys(table: Table, keys: pa.Table, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Return these columns of the rows of these keys, from the files that may have them."""
+    names = list(dict.fromkeys([*columns, *keys.schema.names]))
+    reader = IcebergRows(table, names)
+    types = [pa.field(one, reader.schema.field(one).type) for one in keys.schema.names]
+    keys = keys.cast(pa.schema(types))
+    by_name = {one.name: one for one in table.schema().fields}
+    fields = [by_name[one.name] for one in types]
+    files = [
+        task
+        for task in table.scan().plan_files()
+        if pc.any(may_hold(task.file, keys, fields), min_count=0).as_py()
+    ]
+    for batch in reader.batches(files):
+        found = batch.take(rows_among(batch, keys))
+        if found.num_rows:
+            yield found.select(list(columns))
+
+
+def _without_older(
+    table: Table,
+    touched: list[tuple[FileScanTask, pa.Table]],
+    reduced: ReducedChanges,
+    types: pa.Schema,
+) -> list[tuple[FileScanTask, pa.Table]]:
+    """Leave out changes that are older than their rows; return the files of the other changes."""
+    if SEQUENCE not in {one.name for one in table.schema().fields}:
+        return touched  # a column that this commit adds: no row has an order yet
+    names = types.names
+    reader = IcebergRows(table, [*names, SEQUENCE])
+    columns = pa.schema([*types, pa.field(SEQUENCE, pa.string())])
+    parts = []
+    for task, keys in touched:
+        rows = pa.Table.from_batches(reader.batches([task]), reader.schema).cast(columns)
+        parts.append(rows.take(rows_among(rows, keys)))
+    reduced.leave_out_older(newest_of_each(pa.concat_tables(parts), names))
+    if not reduced.count:
+        return []
+    changed = reduced.keys().cast(types)
+    left = [(task, keys.take(rows_among(keys, changed))) for task, keys in touched]
+    return [(task, keys) for task, keys in left if keys.num_rows]
 
 
 def may_hold(file: DataFile, keys: pa.Table, fields: Iterable[NestedField]) -> pa.Array:
@@ -124,49 +216,3 @@ def _new_rows(
                 yield left
     for batch in reduced.kept_rows():
         yield fit(batch, columns)
-
-
-def replacement(update: UpdateSnapshot) -> _OverwriteFiles:
-    """Return the update for one snapshot that removes and adds files."""
-    return _Replacement(
-        operation=Operation.OVERWRITE,
-        transaction=update._transaction,
-        io=update._io,
-        branch=update._branch,
-        snapshot_properties=update._snapshot_properties,
-    )
-
-
-class _Replacement(_OverwriteFiles):
-    """An overwrite that merges manifests, and that looks at manifests in several threads safely.
-
-    pyiceberg merges them only for appends. Without it a table with an upsert a minute would have
-    two more manifests each time, including those of removed files, and every scan would read them
-    all.
-    """
-
-    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
-        # pyiceberg finds removed files in a pool of threads, and its evaluator remembers the
-        # manifest that it looks at: two threads that share one skip manifests, and the commit is
-        # refused ("Missing required files to delete"). Each manifest gets its own evaluator.
-        build = super()._build_manifest_evaluator
-
-        def may_have_removed(manifest: ManifestFile) -> bool:
-            return build(spec_id)(manifest)
-
-        return may_have_removed
-
-    def _existing_manifests(self) -> list[ManifestFile]:
-        found = super()._existing_manifests()
-        return [one for one in found if one.has_added_files() or one.has_existing_files()]
-
-    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        manager = _ManifestMergeManager(
-            target_size_bytes=TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT,
-            min_count_to_merge=TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT,
-            merge_enabled=True,
-            snapshot_producer=self,
-        )
-        data = [one for one in manifests if one.content == ManifestContent.DATA]
-        deletes = [one for one in manifests if one.content == ManifestContent.DELETES]
-        return manager.merge_manifests(data) + deletes

@@ -1,0 +1,1 @@
+"""The same outage on Penstock, NATS, Mosquitto and MirrorMaker 2."""

@@ -1,0 +1,1 @@
+"""The edge over HTTP: sessions of push clients."""

@@ -1,0 +1,1 @@
+"""Refreshes over HTTP."""

@@ -1,1 +1,0 @@
-"""How handlers of share groups ask coordinators and share-partitions."""

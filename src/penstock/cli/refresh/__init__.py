@@ -1,0 +1,1 @@
+"""`penstock refresh`: snapshots of topics."""

@@ -1,0 +1,1 @@
+"""Consumers over the push protocol of a Penstock broker."""

@@ -1,0 +1,1 @@
+"""Push over WebSocket, and records over HTTP and server-sent events."""

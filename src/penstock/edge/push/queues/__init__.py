@@ -1,0 +1,1 @@
+"""Queue subscriptions: one record to one subscriber, through the share groups of the broker."""

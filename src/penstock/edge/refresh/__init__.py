@@ -1,0 +1,1 @@
+"""Refresh: snapshots of a topic at an offset vector: their format, their files, their records."""

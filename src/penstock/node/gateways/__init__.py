@@ -1,0 +1,1 @@
+"""The gateways of this node over HTTP and WebSocket: listener, connections, identities."""

@@ -1,0 +1,1 @@
+"""Spark jobs that build snapshots of topics."""

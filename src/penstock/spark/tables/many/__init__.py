@@ -1,0 +1,1 @@
+"""Many tables by one definition: the order of topics, and the workers."""

@@ -1,0 +1,1 @@
+"""Values that are changes of a database's rows: Debezium's events, and their order."""

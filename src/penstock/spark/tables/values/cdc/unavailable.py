@@ -1,0 +1,49 @@
+"""Finds Debezium's placeholder for a stored value that the database did not send (pure).
+
+PostgreSQL leaves unchanged TOASTed values out of an update unless the table's replica identity is
+FULL; Debezium then writes `__debezium_unavailable_value` in their place, in a form for each type:
+the text, its bytes, a list of the text, or a list of the numbers of its bytes.
+
+Guarantees: `unavailable` returns the places of these forms, for the default placeholder. A row with
+one is not a row of the database and is never stored. A database value that is this text is not
+distinguished: PostgreSQL users write another one.
+"""
+
+import hashlib
+from typing import Final
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+PLACEHOLDER: Final = "__debezium_unavailable_value"
+_BYTES: Final = PLACEHOLDER.encode()
+_DIGEST: Final = hashlib.md5(_BYTES, usedforsecurity=False).digest()
+_UUID: Final = str(UUID(bytes=_DIGEST, version=3))
+_LISTS: Final = ([PLACEHOLDER], [_BYTES], [_UUID], list(_BYTES))
+_LENGTHS: Final = pa.array(sorted({len(one) for one in _LISTS}), pa.int32())
+
+MESSAGE: Final = (
+    "the database did not send this value, because the update left it unchanged "
+    f"({PLACEHOLDER}). Run ALTER TABLE ... REPLICA IDENTITY FULL in PostgreSQL."
+)
+
+
+def unavailable(values: pa.Array) -> list[int]:
+    """Return the places of the placeholder."""
+    kind = values.type
+    if pa.types.is_string(kind):
+        return _places(pc.equal(values, PLACEHOLDER))
+    if pa.types.is_binary(kind):
+        return _places(pc.equal(values, _BYTES))
+    if pa.types.is_list(kind):
+        is_likely = pc.is_in(pc.list_value_length(values), value_set=_LENGTHS)
+        return [one for one in _places(is_likely) if values[one].as_py() in _LISTS]
+    return []
+
+
+def _places(mask: pa.Array) -> list[int]:
+    if not mask.true_count:
+        return []
+    found: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return found

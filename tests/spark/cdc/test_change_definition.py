@@ -1,0 +1,80 @@
+"""Definitions of changes: what they set, and combinations that are refused with a remedy."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.spark.tables.definition.change_definition import deletion_field
+from penstock.spark.tables.definition.errors import DefinitionError
+from penstock.spark.tables.definition.model import ChangeSettings, Envelope, PipelineDefinition
+from tests.spark.tables.pipeline_world import World
+
+UPSERT = {"mode": "upsert", "key": ["id"]}
+JSON = {"format": "json", "schema": "id bigint, state string"}
+DEBEZIUM = {**JSON, "envelope": "debezium"}
+
+
+def read(value: dict[str, Any], table: dict[str, Any] | None = None) -> PipelineDefinition:
+    world = World(Path("/tmp"), "delta", "127.0.0.1:1", "orders")
+    return world.definition(value=value, table=UPSERT if table is None else table)
+
+
+def test_defaults_are_rows() -> None:
+    assert read(JSON).value.changes == ChangeSettings()
+    assert read(JSON).value.changes.is_plain
+
+
+def test_flat_rows_have_a_field_for_deletions() -> None:
+    changes = read({**JSON, "envelope": "debezium_flat", "sequence_by": "__lsn"}).value.changes
+    assert changes == ChangeSettings(Envelope.DEBEZIUM_FLAT, "__deleted", ("__lsn",))
+
+
+def test_a_history_is_known_to_the_values() -> None:
+    table = {**UPSERT, "history": True}
+    found = read({**DEBEZIUM, "sequence_by": ["source.lsn"]}, table)
+    assert found.table.history
+    assert found.value.changes.has_history
+    assert not read(DEBEZIUM).value.changes.has_history
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value"),
+    [
+        ("__deleted", "__deleted", "true"),
+        ("state = 'it''s gone'", "state", "it's gone"),
+        ("a.b=false", "a.b", "false"),
+    ],
+)
+def test_the_field_of_deletions(text: str, field: str, value: str) -> None:
+    assert deletion_field(text) == (field, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "table", "key", "remedy"),
+    [
+        ({**DEBEZIUM, "format": "avro", "schema": "a.avsc"}, UPSERT, "value.envelope", "only JSON"),
+        ({**DEBEZIUM, "schema": "http://registry:8081"}, UPSERT, "value.envelope", "registry"),
+        ({"format": "json", "envelope": "debezium"}, UPSERT, "value.envelope", "columns"),
+        ({**DEBEZIUM, "unknown_fields": "rescue"}, UPSERT, "value.unknown_fields", "together"),
+        ({**DEBEZIUM, "deleted_when": "x"}, UPSERT, "value.deleted_when", "its own op"),
+        ({**JSON, "deleted_when": "x is null"}, UPSERT, "value.deleted_when", "cannot be read"),
+        ({**JSON, "time_unit": "ms"}, UPSERT, "value.time_unit", "only events of Debezium"),
+        ({**JSON, "decimals": "base64"}, UPSERT, "value.decimals", "only events of Debezium"),
+        ({**JSON, "sequence_by": ["a"] * 4 + ["b"]}, UPSERT, "value.sequence_by", "twice"),
+        ({**JSON, "sequence_by": list("abcde")}, UPSERT, "value.sequence_by", "At most 4"),
+        ({**JSON, "sequence_by": "a b"}, UPSERT, "value.sequence_by", "cannot be a field"),
+        (DEBEZIUM, {}, "value.envelope", 'mode = "upsert"'),
+        ({**JSON, "sequence_by": "id"}, {}, "value.sequence_by", 'mode = "upsert"'),
+        ({**JSON, "deleted_when": "state"}, {}, "value.deleted_when", 'mode = "upsert"'),
+        (DEBEZIUM, {**UPSERT, "history": True}, "table.history", "sequence_by"),
+        (JSON, {"history": True}, "table.history", "sequence_by"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    value: dict[str, Any], table: dict[str, Any], key: str, remedy: str
+) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        read(value, table)
+    assert key in str(caught.value)
+    assert remedy in str(caught.value)

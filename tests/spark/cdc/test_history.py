@@ -1,0 +1,255 @@
+"""Tables of history, SCD type 2: the versions of rows equal the log of the database.
+
+The log arrives out of order, partly twice, in batches of any size, with replayed rejects, each
+batch by a new driver. The plain model sorts the log.
+"""
+
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.tables.definition.errors import DefinitionError, SchemaError
+from penstock.spark.tables.values.cdc.row_versions import HISTORY_COLUMNS, times_of, versions_after
+from tests.spark.cdc.events import Record, event
+from tests.spark.cdc.test_cdc_model import DDL, SHORT, STRICT, Database, shuffled
+from tests.spark.tables.value_world import ValueWorld
+
+NAMES = ("id", "name", "_sequence", "_valid_to", "_is_current", "_is_deleted")
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def history(folder: Path, kind: str, ddl: str = DDL) -> ValueWorld:
+    """Both tables of a pipeline with a history."""
+    return ValueWorld(
+        folder,
+        kind,
+        ddl,
+        {"mode": "upsert", "key": ["id"], "history": True},
+        value={
+            "envelope": "debezium",
+            "sequence_by": ["source.lsn", "transaction.total_order"],
+            "reject_share_max": 1.0,
+        },
+    )
+
+
+def bring(world: ValueWorld, records: list[Record]) -> None:
+    world.bring([one.value for one in records], keys=[one.key for one in records])
+
+
+def at(record: Record, second: int) -> Record:
+    """The event, with this time in the database."""
+    value = record.value or b""
+    moment = str(1_767_225_600_000 + second * 1000).encode()
+    return record._replace(value=value.replace(b'"ts_ms":1767225600000', b'"ts_ms":' + moment))
+
+
+def put(key: int, name: str | None, lsn: int, order: int | None = None) -> Record:
+    row = {"id": key, "name": name, "big": lsn}
+    return at(event("u", row, lsn, order=order, fields=SHORT), lsn)
+
+
+def gone(key: int, lsn: int) -> Record:
+    return at(event("d", {"id": key}, lsn, fields=SHORT), lsn)
+
+
+def versions(world: ValueWorld) -> list[tuple[Any, ...]]:
+    """Key, name, begin and end in seconds, and the marks, in order."""
+    table = world.rows.read().sort_by([("id", "ascending"), ("_sequence", "ascending")])
+    return [
+        (
+            one["id"],
+            one["name"],
+            _second(one["_valid_from"]),
+            _second(one["_valid_to"]),
+            one["_is_current"],
+            one["_is_deleted"],
+        )
+        for one in table.to_pylist()
+    ]
+
+
+def _second(moment: datetime | None) -> int | None:
+    return None if moment is None else int((moment - EPOCH).total_seconds())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_versions_of_a_row(tmp_path: Path, kind: str) -> None:
+    world = history(tmp_path, kind)
+    bring(world, [put(1, "a", 10), put(2, "x", 11)])
+    bring(world, [put(1, "c", 30), gone(2, 31)])
+    expected = [
+        (1, "a", 10, 30, False, False),
+        (1, "c", 30, None, True, False),
+        (2, "x", 11, 31, False, False),
+        (2, None, 31, None, False, True),
+    ]
+    assert versions(world) == expected
+    bring(world, [put(1, "a", 10), gone(2, 31)])  # sent again
+    assert versions(world) == expected
+    bring(world, [put(1, "b", 20), put(2, "y", 20), put(3, "new", 40)])  # late
+    assert versions(world) == [
+        (1, "a", 10, 20, False, False),
+        (1, "b", 20, 30, False, False),
+        (1, "c", 30, None, True, False),
+        (2, "x", 11, 20, False, False),
+        (2, "y", 20, 31, False, False),
+        (2, None, 31, None, False, True),
+        (3, "new", 40, None, True, False),
+    ]
+    bring(world, [put(2, "back", 50), gone(4, 51)])
+    assert versions(world)[5:] == [
+        (2, None, 31, 50, False, True),
+        (2, "back", 50, None, True, False),
+        (3, "new", 40, None, True, False),
+        (4, None, 51, None, False, True),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_key_with_a_text(tmp_path: Path, kind: str) -> None:
+    """Files are not left out by texts in Delta, and a merge writes them in a type of its own."""
+    world = ValueWorld(
+        tmp_path,
+        kind,
+        DDL,
+        {"mode": "upsert", "key": ["name", "id"], "history": True},
+        value={"envelope": "debezium", "sequence_by": "source.lsn"},
+    )
+    for lsn in (10, 30, 20):
+        rows = [{"id": 1, "name": name, "big": lsn} for name in ("a", "b")]
+        bring(
+            world,
+            [at(event("u", one, lsn, key=one, fields=SHORT), lsn) for one in rows],
+        )
+    found = [(one[1], one[2], one[3], one[4]) for one in versions(world)]
+    ends = [(10, 20, False), (20, 30, False), (30, None, True)]
+    assert sorted(found, key=str) == [(name, *end) for name in ("a", "b") for end in ends]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_the_history_equals_the_log(tmp_path: Path, kind: str) -> None:
+    chance = random.Random(3)
+    database = Database(chance)
+    log = [one for part in database.events(60) for one in part]
+    world = history(tmp_path, kind)
+    records = shuffled(log, chance)
+    while records:
+        size = chance.choice([1, 5, 40])
+        some, records = records[:size], records[size:]
+        bring(world, some)
+    table = world.rows.read().sort_by([("id", "ascending"), ("_sequence", "ascending")])
+    found = [
+        (one["id"], one["big"], one["_is_deleted"], one["_is_current"]) for one in table.to_pylist()
+    ]
+    expected = []
+    for key in range(12):
+        own = [one for one in log if _key_of(one) == key and one.value is not None]
+        for place, one in enumerate(own):
+            is_deleted = b'"op":"d"' in (one.value or b"")
+            is_last = place == len(own) - 1
+            big = None if is_deleted else _big_of(one)
+            expected.append((key, big, is_deleted, is_last and not is_deleted))
+    assert found == expected
+    current = [one for one in found if one[3]]
+    assert current == [(key, row[1], False, True) for key, row in sorted(database.rows.items())]
+
+
+def _key_of(record: Record) -> int:
+    assert record.key is not None
+    return int(record.key.rpartition(b":")[2].strip(b"}"))
+
+
+def _big_of(record: Record) -> int:
+    assert record.value is not None
+    after = record.value.rpartition(b'"after":')[2]
+    return int(after.partition(b'"big":')[2].partition(b"}")[0])
+
+
+def test_versions_in_any_order_against_a_sorted_list() -> None:
+    chance = random.Random(5)
+    log = [(chance.randrange(5), f"b{at:02}", at, chance.random() < 0.3) for at in range(80)]
+    left = log + chance.sample(log, 20)
+    chance.shuffle(left)
+    held: dict[tuple[int, str], list[Any]] = {}
+    while left:
+        size = chance.choice([1, 7])
+        some, left = left[:size], left[size:]
+        come = list({one[:2]: one for one in some}.values())
+        found = versions_after(_table(held.values()), _table(map(_version, come)), ["id"])
+        for one, end in zip(come, found.ends.to_pylist(), strict=True):
+            held[one[:2]] = [*_version(one)[:3], end["_valid_to"], end["_is_current"], one[3]]
+        for row in found.amended.to_pylist():
+            held[row["id"], row["_sequence"]][3:5] = row["_valid_to"], row["_is_current"]
+    for key in range(5):
+        own = sorted(one for one in log if one[0] == key)
+        ends = [_moment(one[2]) for one in own[1:]] + [None]
+        expected = [
+            [*_version(one)[:3], end, end is None and not one[3], one[3]]
+            for one, end in zip(own, ends, strict=True)
+        ]
+        assert [held[one] for one in sorted(held) if one[0] == key] == expected
+
+
+def _moment(second: int) -> datetime:
+    return EPOCH + timedelta(seconds=second)
+
+
+def _version(one: tuple[int, str, int, bool]) -> list[Any]:
+    return [one[0], one[1], _moment(one[2]), None, True, one[3]]
+
+
+def _table(rows: Iterable[list[Any]]) -> pa.Table:
+    schema = pa.schema([("id", pa.int64()), ("_sequence", pa.string()), *HISTORY_COLUMNS])
+    return pa.Table.from_pylist(
+        [dict(zip(schema.names, one, strict=True)) for one in rows], schema=schema
+    )
+
+
+def test_an_impossible_time_of_the_database_is_that_of_the_record() -> None:
+    record = pa.array([EPOCH] * 3, pa.timestamp("us", "UTC"))
+    found = times_of(pa.array([None, 10**15, 0], pa.int64()), record)
+    assert found.to_pylist() == [EPOCH, EPOCH, datetime(1970, 1, 1, tzinfo=UTC)]
+
+
+def test_a_history_without_an_order_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="sequence_by is missing"):
+        ValueWorld(
+            tmp_path,
+            "delta",
+            DDL,
+            {"mode": "upsert", "key": ["id"], "history": True},
+            value={"envelope": "debezium"},
+        )
+
+
+@pytest.mark.slow
+def test_a_required_column_is_refused(tmp_path: Path) -> None:
+    """The version of a deletion has only its key."""
+    world = history(tmp_path, "delta", STRICT)
+    with pytest.raises(SchemaError, match="'name' is NOT NULL"):
+        bring(world, [put(1, "a", 10)])
+
+
+@pytest.mark.slow
+def test_a_table_with_rows_that_are_no_versions_is_refused(tmp_path: Path) -> None:
+    world = ValueWorld(
+        tmp_path,
+        "delta",
+        "id bigint, name string, big bigint, _sequence string, _valid_from timestamp, "
+        "_valid_to timestamp, _is_current boolean, _is_deleted boolean",
+        {"mode": "upsert", "key": ["id"]},
+    )
+    world.bring([{"id": 1, "name": "a"}], keys=[b"1"])
+    other = history(tmp_path / "other", "delta")
+    other.rows, other.offset = world.rows, world.offset
+    with pytest.raises(SchemaError, match="no versions"):
+        bring(other, [put(1, "b", 10)])
