@@ -155,7 +155,7 @@ def test_a_file_names_all_tables_or_the_table_of_one_topic(tmp_path: Path) -> No
     assert (one.table.name, one.source.topics) == ("shop.orders", ("shop.orders",))
     with pytest.raises(DefinitionError, match=r"Name the topic: .*shop.toml:TOPIC"):
         load_pipeline(str(file))
-    with pytest.raises(TopicUnfitError, match="does not match"):
+    with pytest.raises(TopicUnfitError, match=r"^topic orders, key .* does not match"):
         load_pipeline(f"{file}:orders")
     file.write_text(FILE.replace("shop.{entity}", "shop.orders"))
     with pytest.raises(DefinitionError, match="it has one table"):

@@ -51,6 +51,9 @@ class RunWish(NamedTuple):
     metrics_host: str | None
 
 
+RESTARTS_MAX: Final = 1_000_000
+
+
 class RestartCount(click.ParamType[int]):
     """A number of restarts, or `forever`."""
 
@@ -65,7 +68,10 @@ class RestartCount(click.ParamType[int]):
         """Return the number, `FOREVER` without a limit; raise a usage error otherwise."""
         if value == "forever":
             return FOREVER
-        return int(WholeNumber(min=0, max=1_000_000).convert(value, param, ctx))
+        try:
+            return int(WholeNumber(min=0, max=RESTARTS_MAX).convert(value, param, ctx))
+        except click.BadParameter as error:
+            self.fail(f"{error.message.rstrip('.')}, and not `forever`.", param, ctx)
 
 
 class StopSignals:

@@ -75,7 +75,7 @@ def table_of_topic(definition: PipelineDefinition, topic: str) -> PipelineDefini
     found = re.search(definition.source.pattern, topic)
     if found is None:
         raise TopicUnfitError(
-            topic,
+            f"topic {topic}",
             "source.pattern",
             f"the topic does not match {definition.source.pattern}.",
             "Name a topic that matches.",
@@ -84,7 +84,7 @@ def table_of_topic(definition: PipelineDefinition, topic: str) -> PipelineDefini
     name = _filled(definition.table.name, values)
     if not _TABLE.fullmatch(name) or len(name) > TABLE_CHARACTERS_MAX:
         raise TopicUnfitError(
-            topic,
+            f"topic {topic}",
             "table.name",
             f"the topic's table would be {shown(name)}, which cannot be a name.",
             "Change the pattern or the name so that each part begins with a letter, and the name "
