@@ -100,10 +100,11 @@ class Findings:
         """What the broker counted for the same reason."""
         return round(sum(self.metrics.get(name, 0) for name in COUNTED[reason]))
 
-    def p99_ms(self, role: str, phase: str) -> float:
-        """Of the measured clients, in one phase."""
+    def p99_ms(self, role: str, phase: str) -> float | None:
+        """Of the measured clients, in one phase; None if no request of it was answered."""
         report = self.producer if role == "produce" else self.reader
-        return float(report["phases"][phase]["p99_ms"])
+        measured = report["phases"].get(phase)
+        return None if measured is None else float(measured["p99_ms"])
 
 
 def slope(samples: Sequence[tuple[float, float]]) -> float:
@@ -187,6 +188,10 @@ def _slow(found: Findings, bounds: Bounds) -> list[str]:
     problems = []
     for role in ("produce", "fetch"):
         before, after = found.p99_ms(role, "unloaded"), found.p99_ms(role, "loaded")
+        if before is None or after is None:
+            phase = "without" if before is None else "under"
+            problems.append(f"{role}: no request was answered {phase} load")
+            continue
         bound = bounds.times_slower * before + bounds.slack_ms
         if after > bound:
             problems.append(
@@ -226,8 +231,8 @@ def figures(found: Findings) -> str:
     seen = sum(found.seen.values())
     told = f"{found.metrics[RELOADS_METRIC]:.0f} applied"
     times = ", ".join(
-        f"{role} p99 {found.p99_ms(role, 'unloaded'):.2f} ms unloaded and "
-        f"{found.p99_ms(role, 'loaded'):.2f} ms loaded"
+        f"{role} p99 {_shown(found.p99_ms(role, 'unloaded'))} unloaded and "
+        f"{_shown(found.p99_ms(role, 'loaded'))} loaded"
         for role in ("produce", "fetch")
     )
     return (
@@ -239,3 +244,7 @@ def figures(found: Findings) -> str:
         f"{found.unseen_knocks_max}); disk full {len(found.full_refusals)} times; "
         f"{found.rewrites} changes of settings ({told}); {times}"
     )
+
+
+def _shown(milliseconds: float | None) -> str:
+    return "none" if milliseconds is None else f"{milliseconds:.2f} ms"
