@@ -96,7 +96,7 @@ MEASURING_TESTS := $(addprefix tests/,broker/handlers/test_fetch_waits.py broker
 SIM_SEEDS ?= 300
 .PHONY: simulate
 simulate: install release ## whole clusters of production brokers from SIM_SEEDS seeds, and an edge of 1,000 sites, under faults; each removed safeguard is found
-	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) PENSTOCK_SIM_SEEDS=$(SIM_SEEDS) $(FAST_TESTS) -m simulate tests/cluster_sim tests/edge_sim
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) PENSTOCK_SIM_SEEDS=$(SIM_SEEDS) $(FAST_TESTS) -m simulate tests/cluster_sim tests/edge_sim tests/edge_rules
 
 .PHONY: chaos-cluster
 chaos-cluster: install release ## three brokers and three etcd members in network namespaces, under faults; needs root

@@ -198,6 +198,12 @@ PROOFS = (
         (lines_like(r"^\w+: (?:seed \d+|not found)"),),
     ),
     Proof(
+        "edge-rules",
+        "The rules of queues, push, up pipes and local tables taken out in turn: the test",
+        ("python", "-m", "tests.edge_rules.removed_delivery_rules"),
+        (lines_like(r"^\w+: (?:\w+(?:\[.*\])?: |NOT FOUND)"),),
+    ),
+    Proof(
         "edge-real",
         "20 processes of an edge, parents Penstock and Apache Kafka: kills, cuts, loss, full disks",
         pytest_of("tests/edge_real", marker="crash"),
