@@ -1,6 +1,8 @@
 """Frames of the push protocol: the bytes that clients in other languages rely on, and bounds."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -243,3 +245,14 @@ def test_commit_names_partitions_and_offsets() -> None:
 def test_a_long_error_is_cut() -> None:
     found = json.loads(write_refusal(Refusal(error="x" * 5_000, code="C", retriable=True)))
     assert (len(found["error"]), found["code"], found["retriable"]) == (1_000, "C", True)
+
+
+def test_the_example_of_the_format_page() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/formats/push-protocol.md").read_text()
+    shown = [bytes.fromhex(one) for one in re.findall(r"```text\n(.*?)```", page, re.DOTALL)]
+    tail = encode_tail(2, 41, 1_700_000_000_000, 0, 1, b"apple", b"42", (("unit", b"eur"),))
+    assert shown == [
+        encode_frame(FrameType.SUBSCRIBE, 1, b'{"topic":"prices"}'),
+        encode_data(1, 7, tail),
+        encode_frame(FrameType.ACK, 7),
+    ]
