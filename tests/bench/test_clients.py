@@ -268,6 +268,15 @@ def test_a_topic_that_brokers_learn_of_late_is_waited_for(
     assert len(asked) == 3
 
 
+def test_a_new_topic_is_used_when_its_leaders_answer(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[TopicPartition] = []
+    monkeypatch.setattr(cluster, "find_offsets", asked.extend)
+    with bench_topic(cluster, SMALL) as (name, partitions):
+        assert asked == [TopicPartition(name, one) for one in partitions]
+
+
 def test_a_topic_that_exists_stays(cluster: Cluster, topic: str) -> None:
     with bench_topic(cluster, replace(SMALL, topic=topic)) as (name, _):
         assert name == topic

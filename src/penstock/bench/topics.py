@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from penstock.bench.workload import Workload
-from penstock.client.calls import NewTopic
+from penstock.client.calls import LATEST_TIMESTAMP, NewTopic
 from penstock.client.cluster import Cluster
 from penstock.core.errors import UnknownTopicOrPartitionError
 
@@ -53,15 +53,22 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _partitions_of_new(cluster: Cluster, name: str, seconds_max: float) -> tuple[int, ...]:
-    """Wait for a new topic: Kafka answers some moments before its brokers know the topic."""
+    """Wait for the leaders of a new topic.
+
+    Kafka answers some moments before its brokers know the topic, and they name its leaders some
+    moments before these lead. A measurement repeats no request, so the leaders are asked here.
+    """
     deadline = time.monotonic() + seconds_max
     while True:
         try:
-            return tuple(at.partition for at in cluster.partitions_of(name))
+            places = cluster.partitions_of(name)
         except UnknownTopicOrPartitionError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(LOOK_SECONDS)
+        else:
+            cluster.find_offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
+            return tuple(at.partition for at in places)
 
 
 def _partitions(cluster: Cluster, name: str) -> tuple[int, ...]:
