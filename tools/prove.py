@@ -326,6 +326,13 @@ PROOFS = (
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
+        "nessie",
+        "Tables in Project Nessie: the contract of tables, first commits, kill -9",
+        pytest_of("tests/spark/stores/test_nessie.py", marker="crash"),
+        (passed,),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
         "table-contracts",
         "Tables of others, by Spark, deltalake and pyiceberg: written right or refused by name",
         pytest_of(

@@ -11,12 +11,12 @@ import requests
 from pyarrow import fs
 from pyiceberg.catalog.rest import RestCatalog
 
+from penstock.spark.tables.definition import references
 from penstock.spark.tables.definition.errors import DefinitionError
 from penstock.spark.tables.definition.model import PipelineDefinition, TableFormat, TableSettings
 from penstock.spark.tables.definition.reader import read_definition
 from penstock.spark.tables.files.data_files import FileLayout
 from penstock.spark.tables.files.storages import Directory, StoreError, below, reached, storage_of
-from penstock.spark.tables.formats import secrets
 from penstock.spark.tables.formats.catalog_problems import catalog_error, making_error
 from penstock.spark.tables.formats.delta.storage import (
     DeltaStorage,
@@ -25,7 +25,13 @@ from penstock.spark.tables.formats.delta.storage import (
     store_options,
 )
 from penstock.spark.tables.formats.iceberg.storage import IcebergStorage, has_expired, open_catalog
-from penstock.spark.tables.formats.secrets import SecretError, hidden, resolved, version_of
+from penstock.spark.tables.formats.secrets import (
+    SecretError,
+    SecretFileError,
+    hidden,
+    resolved,
+    version_of,
+)
 from tests.spark.tables.table_kinds import SCHEMA
 
 CANARY = "canary-5f0c7d2e91ab"
@@ -117,12 +123,24 @@ def test_a_missing_secret_names_its_key_and_the_remedy(tmp_path: Path) -> None:
     assert "spark.executorEnv.PENSTOCK_NOT_SET" in str(caught.value)
     with pytest.raises(SecretError, match="No such file"):
         resolved({"token": f"${{file:{tmp_path}/nothing}}"})
-    (tmp_path / "large").write_bytes(b"x" * (secrets.SECRET_BYTES_MAX + 1))
+    (tmp_path / "large").write_bytes(b"x" * (references.SECRET_BYTES_MAX + 1))
     with pytest.raises(SecretError, match="65536 bytes"):
         resolved({"token": f"${{file:{tmp_path}/large}}"})
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(SecretError, match="not UTF-8"):
         resolved({"token": f"${{file:{tmp_path}/binary}}"})
+
+
+def test_an_empty_secret_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_SECRET", "")
+    with pytest.raises(
+        SecretError, match=r"'table\.catalog\.token'.*LAKE_SECRET is empty"
+    ) as caught:
+        resolved({"token": "Bearer ${env:LAKE_SECRET}"})
+    assert not isinstance(caught.value, SecretFileError)
+    (tmp_path / "token").write_text("\n")
+    with pytest.raises(SecretFileError, match=r"'table\.catalog\.token'.*token is empty"):
+        resolved({"token": f"${{file:{tmp_path}/token}}"})
 
 
 def test_errors_of_libraries_are_shown_without_secrets(
@@ -141,14 +159,14 @@ def test_errors_of_libraries_are_shown_without_secrets(
     resolved(rotating)
     file.write_text("rotated-away-2")
     assert "rotated" not in hidden("rotated-away-1 and rotated-away-2", rotating)
-    secrets.keep_hidden({"s3.secret-access-key": "handed-out", "s3.access-key-id": "AKIA-X"})
+    references.keep_hidden({"s3.secret-access-key": "handed-out", "s3.access-key-id": "AKIA-X"})
     assert hidden("handed-out for AKIA-X", {}) == "*** for AKIA-X"
 
 
 def test_remembered_values_are_bounded() -> None:
-    for number in range(secrets.SEEN_MAX * 2):
-        secrets.keep_hidden({"token": f"token-{number}"})
-    assert len(secrets._seen) == secrets.SEEN_MAX
+    for number in range(references.SEEN_MAX * 2):
+        references.keep_hidden({"token": f"token-{number}"})
+    assert len(references._seen) == references.SEEN_MAX
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ class RegistryStub:
 
     def __init__(self) -> None:
         self.answers: dict[str, list[tuple[int, object]]] = {}
+        self.redirects: dict[str, str] = {}
         self.calls: list[tuple[str, str | None]] = []
         self.address = ""
 
@@ -36,6 +37,12 @@ def registry_stub() -> Iterator[RegistryStub]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             stub.calls.append((self.path, self.headers.get("Authorization")))
+            if self.path in stub.redirects:
+                self.send_response(302)
+                self.send_header("Location", stub.redirects[self.path])
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             status, body = stub.next_answer(self.path)
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)

@@ -1,9 +1,13 @@
-"""A real registry: schemas registered as producers do it, found by id, and values read by them."""
+"""A real registry: schemas registered as producers do it, found by id, and values read by them.
+
+Behind a front with TLS it is asked with each kind of identity, right and wrong.
+"""
 
 import io
 import json
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -14,8 +18,10 @@ from penstock.spark.tables.definition.ddl import to_ddl
 from penstock.spark.tables.values.avro_values import avro_registry_values
 from penstock.spark.tables.values.json.schema import parse_json_schema
 from penstock.spark.tables.values.protobuf_values import protobuf_registry_values
-from penstock.spark.tables.values.registry import Registry, UnknownSchemaError
+from penstock.spark.tables.values.registry import Registry, RegistryError, UnknownSchemaError
+from tests.oracle.certificates import CertificateAuthority
 from tests.oracle.schema_registry import SchemaRegistry, schema_registry
+from tests.spark.tables.registry_front import registry_front
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(900)]
 
@@ -101,3 +107,34 @@ def test_json_schema_by_subject(running: SchemaRegistry) -> None:
 def test_a_subject_that_is_not_there(running: SchemaRegistry) -> None:
     with pytest.raises(UnknownSchemaError, match="nowhere-value"):
         Registry(running.address).latest("nowhere-value")
+
+
+def test_identities_at_a_registry_with_tls(running: SchemaRegistry, tmp_path: Path) -> None:
+    found = running.register("secured-value", json.dumps(order(("id", "int"))))
+    authority = CertificateAuthority(tmp_path / "authority")
+    trust = {"ca": str(authority.certificate)}
+    for name, text in (("token", "right-token"), ("word", "right-word"), ("wrong", "wrong-one")):
+        (tmp_path / name).write_text(text)
+    with registry_front(running.address, authority.server()) as front:
+
+        def asked(**options: str) -> int:
+            return Registry(front.address, {**trust, **options}).latest("secured-value").schema_id
+
+        front.authorization = "Bearer right-token"
+        assert asked(token=f"${{file:{tmp_path}/token}}") == found
+        with pytest.raises(RegistryError, match=r"401.*Check value\.registry\.token"):
+            asked(token=f"${{file:{tmp_path}/wrong}}")
+        front.authorization = "Basic b3JkZXJzOnJpZ2h0LXdvcmQ="
+        assert asked(username="orders", password=f"${{file:{tmp_path}/word}}") == found
+        with pytest.raises(RegistryError, match=r"401.*Check value\.registry\.username"):
+            asked(username="orders", password=f"${{file:{tmp_path}/wrong}}")
+        with pytest.raises(RegistryError, match=r"401.*Set value\.registry\.token"):
+            asked()
+        with pytest.raises(RegistryError, match=r"Set value\.registry\.ca"):
+            Registry(front.address).latest("secured-value")
+    client = authority.client()
+    with registry_front(running.address, authority.server(), authority) as front:
+        pair = {"certificate": str(client.chain), "key": str(client.key)}
+        assert asked(**pair) == found
+        with pytest.raises(RegistryError, match=r"value\.registry\.certificate"):
+            asked()

@@ -286,6 +286,8 @@ class ValueSettings:
     schema_source: SchemaSource = SchemaSource.NONE
     schema: str | None = None
     """The DDL, the file's path or the registry's address, as written."""
+    registry: tuple[tuple[str, str], ...] = ()
+    """The identity that the registry sees, without secrets."""
     subject: str | None = None
     """The registry's name for the schema; by default `<topic>-value`."""
     message: str | None = None

@@ -42,6 +42,7 @@ from penstock.spark.tables.definition.model import (
     ValueSettings,
 )
 from penstock.spark.tables.definition.operation_keys import read_operation
+from penstock.spark.tables.definition.registry_section import read_registry
 from penstock.spark.tables.definition.table_section import read_table
 from penstock.spark.tables.definition.values import Section, did_you_mean
 
@@ -176,6 +177,7 @@ def _value(section: Section) -> ValueSettings:
         format=format_,
         schema_source=source,
         schema=schema,
+        registry=read_registry(section, source, schema),
         subject=section.optional_text("subject", '"orders-value"'),
         message=section.optional_text("message", '"shop.Order"'),
         unknown_fields=section.choice("unknown_fields", UnknownFields, UnknownFields.COUNT),

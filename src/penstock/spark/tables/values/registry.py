@@ -3,7 +3,7 @@
 Guarantees: a response has at most `ANSWER_BYTES_MAX`, a call lasts at most its timeout times its
 attempts, and at most `SCHEMAS_MAX` schemas are cached. The schema of an id never changes, so it is
 requested once. An unknown id is cached for `UNKNOWN_S`, so that bad records do not cause many
-calls. A name and a password in the address are sent in a header and are in no message.
+calls. No credentials are in a message.
 
 An error of one schema is a `SchemaError` or `UnknownSchemaError`, and rejects its values; an error
 of the registry is a `RegistryError`.
@@ -11,13 +11,11 @@ of the registry is a `RegistryError`.
 It parses nothing: a schema is text, with the texts of its references.
 """
 
-import base64
 import http.client
 import json
 import time
 import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +23,7 @@ from typing import Any, Final
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.values.registry_requests import Problem, RegistryRequests
 
 ANSWER_BYTES_MAX: Final = 4_194_304
 SCHEMAS_MAX: Final = 1_000
@@ -69,12 +68,17 @@ class Registry:
     def __init__(
         self,
         address: str,
+        options: Mapping[str, str] | None = None,
         *,
         clock: Clock | None = None,
         sleep: Callable[[float], None] = time.sleep,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        self._base, self._headers = _split(address)
+        try:
+            self._requests = RegistryRequests(address, options or {})
+        except ValueError as error:
+            raise RegistryError(str(error)) from None
+        self._base = self._requests.base
         self._clock = clock if clock is not None else SystemClock()
         self._sleep = sleep
         self._timeout_s = timeout_s
@@ -146,7 +150,7 @@ class Registry:
             collected[name] = str(answer.get("schema"))
 
     def _get(self, path: str) -> Mapping[str, Any]:
-        problem = ""
+        problem = Problem("", "", may_pass=True)
         for attempt in range(ATTEMPTS):
             if attempt:
                 self._sleep(PAUSE_S * attempt)
@@ -154,22 +158,22 @@ class Registry:
                 return self._asked(path)
             except urllib.error.HTTPError as error:
                 with error:
-                    problem = _error_text(error)
+                    problem = self._requests.problem_of(error)
                 if error.code in _UNKNOWN:
-                    raise UnknownSchemaError(f"{self._base}{path}: {problem}") from None
+                    raise UnknownSchemaError(f"{self._base}{path}: {problem.text}") from None
                 if error.code < _SERVER_ERROR and error.code != _TOO_MANY:
                     break
             except (OSError, http.client.HTTPException) as error:
-                problem = str(getattr(error, "reason", error)) or type(error).__name__
+                problem = self._requests.problem_of(error)
+                if not problem.may_pass:
+                    break
         raise RegistryError(
-            f"the schema registry does not answer {self._base}{path}: {problem}. "
-            "Check value.schema, the registry and the network; the pipeline goes on where it was."
+            f"the schema registry does not answer {self._base}{path}: {problem.text}. "
+            f"{problem.remedy}"
         )
 
     def _asked(self, path: str) -> Mapping[str, Any]:
-        request = urllib.request.Request(self._base + path, headers=self._headers)  # noqa: S310 - http(s) was required
-        with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
-            data = answer.read(ANSWER_BYTES_MAX + 1)
+        data = self._requests.get(path, ANSWER_BYTES_MAX, self._timeout_s)
         if len(data) > ANSWER_BYTES_MAX:
             raise SchemaError(
                 f"{self._base}{path}",
@@ -195,25 +199,3 @@ def _keep(cache: dict[int, Any], key: int, value: object) -> None:
     if len(cache) >= SCHEMAS_MAX:
         del cache[next(iter(cache))]
     cache[key] = value
-
-
-def _split(address: str) -> tuple[str, dict[str, str]]:
-    parts = urllib.parse.urlsplit(address)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise RegistryError("the address of a registry is written http://host:port/path.")
-    headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-    if parts.username is not None:
-        name, word = (urllib.parse.unquote(part or "") for part in (parts.username, parts.password))
-        token = base64.b64encode(f"{name}:{word}".encode()).decode()
-        headers["Authorization"] = f"Basic {token}"
-    place = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{place}{parts.path.rstrip('/')}", headers
-
-
-def _error_text(error: urllib.error.HTTPError) -> str:
-    """Return the registry's message, if it is in the registry's own format."""
-    try:
-        message = json.loads(error.read(10_000)).get("message")
-    except (ValueError, AttributeError, OSError):
-        message = None
-    return f"{error.code} {message or error.reason}"

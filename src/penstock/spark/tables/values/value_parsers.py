@@ -50,6 +50,8 @@ class ParserPlan:
     """The schema's files: their texts by name."""
     message: str | None = None
     registry: str | None = None
+    registry_options: tuple[tuple[str, str], ...] = ()
+    """The identity that the registry sees, as references."""
     base: RegisteredSchema | None = None
     """The newest schema of the subject."""
     unknown_fields: UnknownFields = UnknownFields.IGNORE
@@ -82,7 +84,9 @@ def _schema_plan(
     if source is SchemaSource.DDL:
         return ParserPlan(value.format, ddl=text, unknown_fields=unknown)
     if source is SchemaSource.REGISTRY:
-        return ParserPlan(value.format, registry=text, base=_newest(value, text, topics))
+        newest = _newest(value, text, topics)
+        options = value.registry
+        return ParserPlan(value.format, registry=text, registry_options=options, base=newest)
     content = _read(Path(text))
     if value.format is ValueFormat.JSON:
         ddl = to_ddl(parse_json_schema(content, text))
@@ -111,7 +115,7 @@ def new_parser(
 def _parser_of(plan: ParserPlan, table: TableColumns | None) -> ValueParser:
     """Return the parser; import the modules of its format on first use."""
     if plan.registry is not None:
-        return _registered(plan, Registry(plan.registry), table)
+        return _registered(plan, Registry(plan.registry, dict(plan.registry_options)), table)
     if plan.format is ValueFormat.RAW:
         return RawValues()
     if plan.ddl is not None:
@@ -149,7 +153,7 @@ def _newest(value: ValueSettings, address: str, topics: tuple[str, ...]) -> Regi
             return None
         subject = topics[0] + SUBJECT_SUFFIX
     try:
-        return Registry(address).latest(subject)
+        return Registry(address, dict(value.registry)).latest(subject)
     except UnknownSchemaError as error:
         raise SchemaError(
             f"subject '{subject}'",

@@ -56,6 +56,7 @@ from penstock.spark.tables.files.table_facts import (
 )
 from penstock.spark.tables.files.upsert import Changes
 from penstock.spark.tables.formats.iceberg import maintenance as iceberg_maintenance
+from penstock.spark.tables.formats.iceberg import nessie
 from penstock.spark.tables.formats.iceberg.change import Change
 from penstock.spark.tables.formats.iceberg.files import (
     data_files,
@@ -150,6 +151,7 @@ class IcebergTable:
         keep_hidden(self._table.io.properties)
         if not is_read_only:
             require_supported(self._table)
+            nessie.require_snapshot(self._catalog, self._table)
             if upserts is Upserts.MERGE_ON_READ:
                 require_merge_on_read(self._table)
 
@@ -170,9 +172,7 @@ class IcebergTable:
         with suppress(NamespaceAlreadyExistsError):  # two processes create it at the same time
             opened.create_namespace_if_not_exists(Catalog.namespace_from(name))
         columns = new_schema(schema)
-        opened.create_table_if_not_exists(
-            name, columns, partition_spec=new_spec(columns, partitions), properties=NEW_TABLE
-        )
+        nessie.create_table(opened, name, columns, new_spec(columns, partitions), NEW_TABLE)
         opened.close()
         return cls(catalog, name, clock=clock, upserts=upserts)
 
@@ -359,6 +359,7 @@ class IcebergTable:
         if has_old_keys or version_of(self._options) != self._secrets:
             self._read()
         require_supported(self._table)
+        nessie.require_snapshot(self._catalog, self._table)
         current = self._table.current_snapshot()
         version = NO_SNAPSHOT if current is None else current.snapshot_id
         if after.version != version:
@@ -387,7 +388,8 @@ class IcebergTable:
                 producer._clean_all_uncommitted()
             raise TableMovedError(str(error)) from error
         except Exception as error:  # any error of a catalog: the result is unknown
-            raise AnswerLostError(str(error)) from error
+            refused = nessie.refused_columns(self._catalog, self._table, change._updates, error)
+            raise refused or AnswerLostError(str(error)) from error
 
     def _timed(self, update: TableUpdate) -> TableUpdate:
         """Set the time of our clock in a snapshot; pyiceberg sets the machine's."""
