@@ -1,10 +1,9 @@
 """The Spark session of a command: the one that the environment defines, or a local one.
 
 Guarantees: command-line options (`--master`, `--conf`) win over the environment (`spark-submit`),
-and the environment over a local session with all cores. Spark Connect is rejected: the driver of a
-pipeline commits, and with Spark Connect it would be a program on another machine. A local session
-listens on the loopback only, has no web page unless requested, and its workers run the same
-interpreter.
+and the environment over a local session with all cores. A local session listens on the loopback
+only, has no web page unless requested, and its workers run the same interpreter. A master `sc://`,
+or `SPARK_REMOTE`, is a session of Spark Connect (`connect_session`): this process still commits.
 
 The output of Java and the workers goes to a log file, if one is set: it would disturb a live view.
 The output of pyspark itself is suppressed: it repeats a raised error, or is about the end of Java.
@@ -24,8 +23,16 @@ from pyspark import SparkContext, java_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from penstock.spark.errors import OptionError, SparkQueryError
+from penstock.spark.connect_session import (
+    close_connect,
+    open_connect,
+    remote_of,
+    shown,
+    without_secrets,
+)
+from penstock.spark.errors import SparkQueryError
 from penstock.spark.session_failures import why_not_started
+from penstock.spark.task_jobs import is_connect
 
 LOCAL: Final = "local[*]"
 _QUIET: Final[Mapping[str, str]] = {
@@ -48,8 +55,6 @@ a seventh of the time of a small batch. The progress of a pipeline is in the tab
 """
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has already chosen a session."""
-_REMOTE: Final = "SPARK_REMOTE"
-"""Set by users of Spark Connect."""
 
 
 _STANDARD_ERROR: Final = 2
@@ -65,8 +70,11 @@ def open_session(
     name: str, *, master: str | None, conf: Mapping[str, str], log: Path | None = None
 ) -> SparkSession:
     """Return a session; the caller closes it. `log` is the file for Java's standard error."""
-    chosen = master or conf.get("spark.master") or _local_master()
-    _require_classic(chosen)
+    named = master or conf.get("spark.master")
+    remote = remote_of(named, os.environ)
+    if remote is not None:
+        return _open_remote(name, remote, conf)
+    chosen = named or _local_master()
     builder = SparkSession.builder.appName(name)
     given = dict(_QUIET)
     if chosen is not None:
@@ -88,6 +96,16 @@ def open_session(
         raise SessionFailedError(why_not_started(str(error), said, chosen, os.environ)) from error
     _silence()
     return spark
+
+
+def _open_remote(name: str, remote: str, conf: Mapping[str, str]) -> SparkSession:
+    try:
+        return open_connect(name, remote, conf)
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
+        reason = without_secrets(str(error), remote)
+        raise SessionFailedError(why_not_started(reason, "", shown(remote), os.environ)) from error
 
 
 @contextmanager
@@ -120,7 +138,7 @@ def _java_ended() -> Iterator[None]:
 
 def is_of_spark(error: Exception) -> bool:
     """Return whether Spark or its connection to Java raised the error."""
-    return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
+    return type(error).__module__.partition(".")[0] in {"pyspark", "py4j", "grpc"}
 
 
 def _read_from(log: Path, start: int) -> str:
@@ -147,6 +165,9 @@ def close_session(spark: SparkSession) -> None:
 
     After the death of its Java process nothing is left to stop; the next session starts a new one.
     """
+    if is_connect(spark):
+        close_connect(spark)
+        return
     if has_java_ended():
         _forget_java()
         return
@@ -154,6 +175,16 @@ def close_session(spark: SparkSession) -> None:
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.gateway_property.pool.clear()
+
+
+def has_ended(spark: SparkSession) -> bool:
+    """Return whether the session is gone, so that no job can run in it any more."""
+    try:
+        if is_connect(spark):
+            return not spark.version  # the answer of the server
+        return bool(spark.sparkContext._jsc.sc().isStopped())
+    except Exception:  # noqa: BLE001 - Java or the server is gone
+        return True
 
 
 def has_java_ended(wait_seconds: float = 0.0) -> bool:
@@ -197,15 +228,3 @@ def _standard_error_in(log: Path | None) -> Iterator[None]:
 
 def _local_master() -> str | None:
     return None if _SUBMITTED in os.environ else LOCAL
-
-
-def _require_classic(master: str | None) -> None:
-    remote = os.environ.get(_REMOTE)
-    if remote is not None or (master or "").startswith("sc://"):
-        raise OptionError(
-            "master",
-            f"a pipeline does not run over Spark Connect ({remote or master}): its driver commits, "
-            "and has to be the driver of the tasks too.",
-            "Unset SPARK_REMOTE, and give a master such as local[*] or spark://host:7077, or use "
-            "spark-submit.",
-        )

@@ -24,7 +24,7 @@ from penstock.spark.tables.formats.secrets import SecretFileError
 from penstock.spark.tables.operation.failures import MAY_PASS, WORDS, failure_of
 from penstock.spark.tables.rules.expectations import ExpectationFailedError
 from penstock.spark.tables.run.batches import CommitConflictError
-from penstock.spark.tables.run.pipeline import PipelineStoppedError
+from penstock.spark.tables.run.stream_query import PipelineStoppedError
 from penstock.spark.tables.values.registry import RegistryError
 
 PASSING = [

@@ -15,8 +15,8 @@ from penstock.spark.tables.rules.expectations import ExpectationFailedError
 from penstock.spark.tables.run.backfill import BackfillRefusedError, backfill
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
-from penstock.spark.tables.run.pipeline import PipelineStoppedError
 from penstock.spark.tables.run.replay import RejectFilter, replay
+from penstock.spark.tables.run.stream_query import PipelineStoppedError
 from penstock.spark.tables.run.table_pipeline import TablePipeline
 from tests.oracle.running_broker import RunningBroker
 from tests.spark.conftest import NewTopic

@@ -3,15 +3,29 @@
 import pytest
 
 from penstock.spark import session
+from penstock.spark.connect_session import ConnectFailedError, remote_of
 from penstock.spark.errors import OptionError
 from penstock.spark.session import open_session
 
 
-def test_spark_connect_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OptionError, match="does not run over Spark Connect"):
-        open_session("orders", master="sc://somewhere", conf={})
-    monkeypatch.setenv("SPARK_REMOTE", "sc://elsewhere")
-    with pytest.raises(OptionError, match=r"sc://elsewhere.*Unset SPARK_REMOTE"):
+def test_a_session_has_one_place() -> None:
+    remote = {"SPARK_REMOTE": "sc://elsewhere"}
+    assert remote_of(None, {}) is None
+    assert remote_of("local[2]", {}) is None
+    assert remote_of("sc://here", remote) == "sc://here"
+    assert remote_of(None, remote) == "sc://elsewhere"
+    with pytest.raises(OptionError, match=r"local\[2\].*sc://elsewhere.*Unset SPARK_REMOTE"):
+        remote_of("local[2]", remote)
+
+
+def test_a_connect_server_that_does_not_answer_is_an_error_at_once() -> None:
+    with pytest.raises(ConnectFailedError, match="no Spark Connect server answers at sc://127"):
+        open_session("orders", master="sc://127.0.0.1:9/;token=secret", conf={})
+
+
+def test_other_forms_of_spark_remote_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "local[2]")
+    with pytest.raises(OptionError, match="not the address of a Spark Connect server"):
         open_session("orders", master=None, conf={})
 
 

@@ -12,6 +12,7 @@ from penstock.spark.progress.line import reason_of
 from penstock.spark.refresh.partition_build import PartitionTask, run_task
 from penstock.spark.refresh.snapshot_build import BuildOptions, build_with
 from penstock.spark.session import close_session, is_of_spark, open_session
+from penstock.spark.task_jobs import run_tasks
 
 
 class BuildFailedError(SparkQueryError):
@@ -22,9 +23,7 @@ def build_snapshot(spark: SparkSession, options: BuildOptions) -> Manifest:
     """Build and publish a snapshot with a Spark session."""
 
     def run(tasks: Sequence[PartitionTask]) -> list[str]:
-        context = spark.sparkContext
-        found: list[str] = context.parallelize(tasks, len(tasks)).map(run_task).collect()
-        return found
+        return run_tasks(spark, run_task, tasks)
 
     return build_with(options, run, SystemClock())
 

@@ -33,7 +33,7 @@ from penstock.client.opening import open_cluster
 from penstock.core.errors import PenstockError
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.progress.line import reason_of
-from penstock.spark.session import is_of_spark
+from penstock.spark.session import has_ended, is_of_spark
 from penstock.spark.source.lookups import Lookups
 from penstock.spark.source.options import Mode, read_source_options
 from penstock.spark.source.task_reader import TaskSettings
@@ -257,9 +257,9 @@ class _Worker:
 
     def _failed(self, topic: str, error: Exception, *, once: bool) -> None:
         self._close(topic)
-        if (is_of_spark(error) or isinstance(error, OSError)) and self._has_ended():
+        if (is_of_spark(error) or isinstance(error, OSError)) and has_ended(self._spark):
             raise SparkEndedError(
-                "Spark's Java process has ended, so no table can go on. Start the command again; "
+                "Spark has ended, so no table can go on. Start the command again; "
                 "each table goes on where it ends. Give Java more memory if it lacked it: --conf "
                 "spark.driver.memory=4g."
             ) from error
@@ -269,13 +269,6 @@ class _Worker:
             LOGGER.warning("topic %s failed", topic, exc_info=error)
         seconds = self._schedule.failed(topic, monotonic(), problem, is_lasting=is_lasting)
         self._listener.topic_failed(topic, problem, seconds)
-
-    def _has_ended(self) -> bool:
-        """Return whether the Spark session is gone, so that no topic can go on."""
-        try:
-            return bool(self._spark.sparkContext._jsc.sc().isStopped())
-        except Exception:  # noqa: BLE001 - Java is gone
-            return True
 
     def _close(self, topic: str) -> None:
         running = self._open.pop(topic, None)

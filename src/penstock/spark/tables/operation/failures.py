@@ -82,6 +82,7 @@ _BY_NAME: Final = {
     "PipelineStoppedError": SPARK,
     "SparkFailedError": SPARK,
     "SessionFailedError": SPARK,
+    "ConnectFailedError": SPARK,
     "CircuitOpenError": DATA,
     "ExpectationFailedError": DATA,
     "RowRefusedError": DATA,

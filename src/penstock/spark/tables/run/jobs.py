@@ -16,6 +16,7 @@ from penstock.spark.tables.commit.note import BatchRanges
 from penstock.spark.tables.tasks.orders import TaskOrder, carry_out
 from penstock.spark.tables.tasks.report import TaskReport, pack, unpack
 from penstock.spark.tables.tasks.task_plan import TaskPlan, pack_plan
+from penstock.spark.task_jobs import run_tasks
 
 
 def run_ranges(
@@ -45,11 +46,7 @@ def run_orders(
 ) -> list[TaskReport]:
     """Run these tasks; return a report for each."""
     assert len(orders) <= TASKS_MAX, "the caller splits larger requests into portions"
-    if not orders:
-        return []
-    # Use an RDD, because the tasks are known and nothing has to be planned.
-    rows = spark.sparkContext.parallelize(orders, len(orders)).map(partial(_report, settings))
-    return [unpack(data) for data in rows.collect()]
+    return [unpack(data) for data in run_tasks(spark, partial(_report, settings), orders)]
 
 
 def _report(settings: TaskSettings, order: TaskOrder) -> bytes:

@@ -1,6 +1,6 @@
 """`RunningPipeline`: a pipeline as a Spark query, or without one, and the driver of its batches.
 
-`table_pipeline` starts it.
+`table_pipeline` starts it. Over Spark Connect a loop of this process has the query's place.
 
 Guarantees: the tables are acquired before the query starts, so that an older driver of the same
 pipeline cannot commit any more; the table decides the start of the query. An error of a batch stops
@@ -16,15 +16,14 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
-from penstock.spark.errors import SparkQueryError
+from penstock.spark.batch_loop import BatchLoop, Jobs
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.progress.line import reason_of
 from penstock.spark.source.options import SourceOptions
@@ -32,7 +31,7 @@ from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.circuit_breaker import CircuitBreaker, CircuitOpenError
 from penstock.spark.tables.commit.decisions import Driver, starting_ranges
 from penstock.spark.tables.commit.note import BatchRanges
-from penstock.spark.tables.commit.stops import Stop
+from penstock.spark.tables.commit.stops import CommitStoppedError, Stop
 from penstock.spark.tables.definition.model import PipelineDefinition, RunMode
 from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
@@ -50,19 +49,17 @@ from penstock.spark.tables.run.once import AvailableBatches, batches_now
 from penstock.spark.tables.run.plan_file import BatchPlan, PlanFile
 from penstock.spark.tables.run.preparing import Prepared, Reading
 from penstock.spark.tables.run.small_batches import SmallBatches
-from penstock.spark.tables.run.source import COLUMN, PLAN_OPTION, register
+from penstock.spark.tables.run.source import COLUMN
+from penstock.spark.tables.run.stream_query import PipelineStoppedError, start_query
 from penstock.spark.tables.run.table_offsets import subscribed
 from penstock.spark.tables.run.writing import BatchWriter, stage_for
 from penstock.spark.tables.tasks.orders import TaskOrder, is_small
 from penstock.spark.tables.tasks.report import BatchReport, TaskReport, ranges_of, unpack
 from penstock.spark.tables.tasks.task import planned_report
 from penstock.spark.tables.tasks.task_plan import pack_plan
+from penstock.spark.task_jobs import is_connect
 
 NOTHING_HELD: Final = StreamOffset({})
-
-
-class PipelineStoppedError(SparkQueryError):
-    """The query ended by itself, or did not start, for a reason that Spark reports."""
 
 
 class RunningPipeline:
@@ -119,38 +116,27 @@ class RunningPipeline:
         """The batches of a pipeline without a query."""
         self._brought_count = 0
         self._query: StreamingQuery | None = None
+        self._loop: BatchLoop | None = None
+        """Has the place of the query in a session of Spark Connect."""
 
     # --- The query ---
 
     def begin(self, *, once: bool) -> None:
         """Acquire the tables, the rejects' first, and start the query."""
+        if is_connect(self._spark) and not once:
+            self.begin_available()
+            bring = partial(self.bring_available, self._small, 1)
+            interval_seconds = self._definition.trigger.interval_ms / 1000
+            lasting = (CommitStoppedError, CircuitOpenError)
+            self._loop = BatchLoop(bring, interval_seconds, Jobs(self._spark), lasting)
+            return
         self._acquire()
         if once:
             reading = self._reading
             self._left = batches_now(reading.lookups, reading.options, self._initial)
             return
         self._write_batch_plan()
-        stream = (
-            self._spark.readStream.format(register(self._spark))
-            .options(**self._definition.source_options())
-            .option(PLAN_OPTION, self._file.path)
-            .load()
-        )
-        writer = (
-            stream.writeStream.queryName(self._definition.pipeline.name)
-            .option("checkpointLocation", self._definition.pipeline.checkpoint)
-            .foreachBatch(self._on_batch)
-        )
-        interval = f"{self._definition.trigger.interval_ms} milliseconds"
-        try:
-            self._query = writer.trigger(processingTime=interval).start()
-        except (PySparkException, Py4JError) as error:
-            raise PipelineStoppedError(
-                f"pipeline '{self._definition.pipeline.name}' did not start with checkpoint "
-                f"{self._definition.pipeline.checkpoint}: {reason_of(str(error)).rstrip('.')}. "
-                "Name a folder that can be written as pipeline.checkpoint; a new one is fine, the "
-                "table knows where to go on."
-            ) from error
+        self._query = start_query(self._spark, self._definition, self._file.path, self._on_batch)
 
     def begin_available(self) -> None:
         """Acquire the tables, for batches by `bring_available`."""
@@ -182,7 +168,7 @@ class RunningPipeline:
 
     @property
     def query(self) -> StreamingQuery:
-        """Spark's own handle; a run with `once` has none."""
+        """Spark's own handle; a run with `once` or over Spark Connect has none."""
         assert self._query is not None, "a stream, that has begun"
         return self._query
 
@@ -194,6 +180,8 @@ class RunningPipeline:
         """
         if self._left is not None:
             return self._bring_left(self._left, timeout_seconds)
+        if self._loop is not None:
+            return self._loop.wait(timeout_seconds)
         try:
             if timeout_seconds is None:
                 self.query.awaitTermination()
@@ -228,11 +216,13 @@ class RunningPipeline:
         """Stop the query; its current batch is abandoned or finished, never half committed."""
         if self._query is not None:
             self._query.stop()
+        if self._loop is not None:
+            self._loop.stop()
 
     def close(self) -> None:
         """Stop the query, and close all resources."""
-        if self._query is not None and self._query.isActive:
-            self._query.stop()
+        if self._loop is not None or (self._query is not None and self._query.isActive):
+            self.stop()
         self._file.close()
         self._small.close()
         self._rows.table.close()

@@ -21,7 +21,7 @@ from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.source.lookups import Lookups
 from penstock.spark.source.options import Mode, SourceOptions, read_source_options
 from penstock.spark.source.task_reader import TaskSettings, read_range
-from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.definition.errors import DefinitionError, SchemaError
 from penstock.spark.tables.definition.model import (
     Expectation,
     PipelineDefinition,
@@ -51,6 +51,7 @@ from penstock.spark.tables.values.json.inference import SAMPLE_VALUES_MAX, infer
 from penstock.spark.tables.values.registered_values import MisfitError, TableColumns
 from penstock.spark.tables.values.schema_changes import all_nullable
 from penstock.spark.tables.values.value_parsers import ParserPlan, new_parser, plan_parser
+from penstock.spark.task_jobs import is_connect
 
 LOGGER: Final = logging.getLogger(__name__)
 SAMPLE_OFFSETS_MAX: Final = 1_000
@@ -124,6 +125,8 @@ def prepare(
         constraints=constraints,
         held=columns,
     )
+    if mode.mode is RunMode.DATAFRAME and is_connect(spark):
+        raise _needs_classic(definition, mode)
     # A registry may have no schema yet: then the first values add the columns.
     is_known = len(value_schema) > 0
     may_be_asked = asked if held is None else with_others(asked, held.columns)
@@ -153,6 +156,18 @@ def prepare(
     )
     plans.change_for(whole)  # raises now, and not in the first batch
     return Prepared(mode, plans, rows, rejects)
+
+
+def _needs_classic(definition: PipelineDefinition, mode: Plan) -> DefinitionError:
+    return DefinitionError(
+        f"pipeline {definition.pipeline.name}",
+        "pipeline.mode",
+        f"it needs the mode dataframe ({'; '.join(mode.reasons)}), which does not run over Spark "
+        "Connect: rules are evaluated in a copy of the session, with its settings fixed, and Spark "
+        "Connect has no copy of a DataFrame's session.",
+        "Run it with a driver of its own, such as --master local[*] or spark://host:7077, or let "
+        "tasks do all the work: no function, and rules that a task can evaluate.",
+    )
 
 
 def _held_columns(definition: PipelineDefinition) -> TableColumns | None:

@@ -44,7 +44,7 @@ def in_own_session(frame: DataFrame) -> DataFrame:
     """
     theirs = frame.sparkSession
     session = theirs._jsparkSession.cloneSession()
-    assert theirs._jvm is not None, "a session of Spark Connect is refused when it is opened"
+    assert theirs._jvm is not None, "`preparing` refuses a session of Spark Connect"
     datasets = theirs._jvm.org.apache.spark.sql.classic.Dataset
     moved = datasets.ofRows(session, frame._jdf.queryExecution().analyzed())
     return DataFrame(moved, SparkSession(theirs.sparkContext, session))
