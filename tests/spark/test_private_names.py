@@ -276,6 +276,16 @@ def test_a_transaction_collects_updates_requirements_and_producers(table: Table)
     assert change._snapshot_producers == [append]
 
 
+@contract("Transaction._apply")
+def test_updates_of_ones_own_are_staged_without_requirements(table: Table) -> None:
+    change = table.transaction()
+    change._apply((SetPropertiesUpdate(updates={"owner": "shop"}),), ())
+    assert [type(one) for one in change._updates] == [SetPropertiesUpdate]
+    assert change._requirements == ()
+    change.commit_transaction()
+    assert table.refresh().properties["owner"] == "shop"
+
+
 @contract("Table._do_commit")
 def test_a_commit_is_one_call_of_the_catalog(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     change = table.transaction()

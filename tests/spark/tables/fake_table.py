@@ -24,6 +24,7 @@ from penstock.spark.tables.formats.port import (
     AnswerLostError,
     Compaction,
     Expiry,
+    FixedArrangement,
     TableMovedError,
 )
 
@@ -55,7 +56,7 @@ class Store:
     clock: Clock = field(default_factory=SystemClock)
 
 
-class FakeTable:
+class FakeTable(FixedArrangement):
     """One handle on a table."""
 
     may_widen = True

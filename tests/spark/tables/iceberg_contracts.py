@@ -71,11 +71,30 @@ CONTRACTS = {
             schema=WIDE,
             where=HERE,
         )
-        for part in ("day", "hour", "month")
+        for part in ("day", "hour", "month", "year")
     },
-    "by_year": Contract(WIDE, clause="PARTITIONED BY (years(at))", refused="year"),
-    "by_bucket": Contract(clause="PARTITIONED BY (bucket(4, id))", refused="bucket"),
-    "by_truncate": Contract(clause="PARTITIONED BY (truncate(10, id))", refused="truncate"),
+    "by_bucket": Contract(
+        WIDE,
+        clause="PARTITIONED BY (bucket(4, id), bucket(3, city), bucket(5, at))",
+        after=(*WIDELY_FILLED, "ALTER TABLE {t} WRITE ORDERED BY city, id DESC"),
+        held=HELD,
+        schema=WIDE,
+        where=HERE,
+    ),
+    "by_truncate": Contract(
+        WIDE,
+        clause="PARTITIONED BY (truncate(10, id), truncate(2, city))",
+        after=WIDELY_FILLED,
+        held=HELD,
+        schema=WIDE,
+        where=HERE,
+    ),
+    "by_bucket_and_merge_on_read": Contract(
+        clause="PARTITIONED BY (bucket(4, id))", after=FILLED, held=HELD, upserts="merge_on_read"
+    ),
+    "sorted_by_bucket": Contract(
+        after=("ALTER TABLE {t} WRITE ORDERED BY bucket(4, id), amount", *FILLED), held=HELD
+    ),
     "partition_added": Contract(
         after=(*FILLED, "ALTER TABLE {t} ADD PARTITION FIELD id"), held=HELD
     ),

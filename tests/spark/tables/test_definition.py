@@ -18,6 +18,7 @@ from penstock.spark.tables.definition.model import (
     PipelineDefinition,
     RunMode,
     SchemaSource,
+    SortField,
     StartingOffsets,
     TableFormat,
     Transform,
@@ -26,6 +27,9 @@ from penstock.spark.tables.definition.model import (
     WriteMode,
 )
 from penstock.spark.tables.definition.reader import read_definition
+from penstock.spark.tables.files.file_partitions import PartitionField as FilePartition
+from penstock.spark.tables.files.file_partitions import Transform as FileTransform
+from penstock.spark.tables.files.file_partitions import read_partition_fields
 
 FILE = """
 [pipeline]
@@ -59,6 +63,9 @@ interval = "30 seconds"
 target_file_mb = 128
 expire_snapshots = "7 days"
 """
+
+
+ICEBERG = {"format": "iceberg", "catalog": {"type": "sql", "uri": "sqlite:////c.db"}}
 
 
 def least() -> dict[str, Any]:
@@ -158,10 +165,31 @@ def test_durations(text: str, milliseconds: int) -> None:
         ("identity(country)", PartitionField(Transform.IDENTITY, "country")),
         ("hour( at )", PartitionField(Transform.HOUR, "at")),
         ("month(at)", PartitionField(Transform.MONTH, "at")),
+        ("year(at)", PartitionField(Transform.YEAR, "at")),
+        ("bucket(16, id)", PartitionField(Transform.BUCKET, "id", 16)),
+        ("truncate( 4 ,_kafka.offset )", PartitionField(Transform.TRUNCATE, "_kafka.offset", 4)),
     ],
 )
 def test_partitions(text: str, field: PartitionField) -> None:
-    assert read(table={"partition_by": [text]}).table.partition_by == (field,)
+    found = read(table={**ICEBERG, "partition_by": [text]}).table
+    assert found.partition_by == (field,)
+    assert not found.keeps_partitions
+    assert read_partition_fields([str(field)]) == (
+        FilePartition(field.column, FileTransform(field.transform.value), field.width),
+    )
+
+
+def test_a_sort_order() -> None:
+    found = read(table={**ICEBERG, "sort_by": ["customer", "at DESC"]}).table
+    assert found.sort_by == (SortField("customer"), SortField("at", is_descending=True))
+    assert (found.keeps_sort, found.keeps_partitions) == (False, True)
+    assert [str(one) for one in found.sort_by] == ["customer", "at desc"]
+
+
+def test_no_partitions_and_no_order_are_a_choice() -> None:
+    found = read(table={**ICEBERG, "partition_by": [], "sort_by": []}).table
+    assert (found.partition_by, found.sort_by) == ((), ())
+    assert (found.keeps_partitions, found.keeps_sort) == (False, False)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +239,18 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"table": {"catalog": {"type": "sql"}}}, "table.catalog.warehouse", "needs it"),
     ({"table": {"format": "iceberg"}}, "table.catalog.type", "needs it"),
     ({"table": {"partition_by": ["day(x"]}}, "table.partition_by", "cannot be read"),
-    ({"table": {"partition_by": ["year(x)"]}}, "table.partition_by", "no transform"),
+    ({"table": {"partition_by": ["week(x)"]}}, "table.partition_by", "no transform"),
+    ({"table": {"partition_by": ["bucket(x)"]}}, "table.partition_by", "no number"),
+    ({"table": {"partition_by": ["day(4, x)"]}}, "table.partition_by", "has a number"),
+    ({"table": {"partition_by": ["bucket(0, x)"]}}, "table.partition_by", "out of range"),
+    ({"table": {"partition_by": ["truncate(2147483648, x)"]}}, "table.partition_by", "of range"),
+    ({"table": {"partition_by": ["bucket(4, x)"]}}, "table.partition_by", "Delta has no transform"),
+    ({"table": {"partition_by": ["truncate(4, x)"]}}, "table.partition_by", "transform truncate"),
+    ({"table": {"sort_by": ["x"]}}, "table.sort_by", "stores no sort order"),
+    ({"table": {"sort_by": ["x down"]}}, "table.sort_by", "cannot be read"),
+    ({"table": {"sort_by": ["x", "x desc"]}}, "table.sort_by", "one of them twice"),
+    ({"table": {"sort_by": [f"c{n}" for n in range(9)]}}, "table.sort_by", "9 columns"),
+    ({"table": {"cluster_by": ["x"]}}, "table.cluster_by", "liquid clustering"),
     ({"table": {"partition_by": [f"c{n}" for n in range(9)]}}, "table.partition_by", "9 parts"),
     (
         {"table": {"partition_by": ["day(_kafka.timestamp)"], "metadata": "none"}},

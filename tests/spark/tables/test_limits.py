@@ -21,6 +21,7 @@ from penstock.spark.tables.definition.model import (
     ValueSettings,
 )
 from penstock.spark.tables.files.data_files import FileLayout
+from penstock.spark.tables.files.partition_limits import PartitionLimits
 from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.inspection.sample import parse_sample
 from penstock.spark.tables.run.dataframe_stage import (
@@ -179,7 +180,9 @@ def rows_of(times_us: list[int], countries: list[str | None], *, whole: bool) ->
 
 def test_rows_of_a_function_are_looked_at_again(tmp_path: Path) -> None:
     times, countries = [0, BEYOND_US, 0, 0], ["DE", "DE", "", None]
-    report = staged(tmp_path, rows_of(times, countries, whole=True), filled=("country",))
+    report = staged(
+        tmp_path, rows_of(times, countries, whole=True), limits=PartitionLimits(("country",))
+    )
     assert (report.rows, report.rejects) == (2, 2)
 
 
@@ -187,7 +190,7 @@ def test_a_row_whose_record_is_not_known_is_an_error_that_says_so(tmp_path: Path
     with pytest.raises(RowRefusedError, match=r"column 'at' holds .* Correct the function"):
         staged(tmp_path, rows_of([BEYOND_US], ["DE"], whole=False))
     with pytest.raises(RowRefusedError, match="empty text"):
-        staged(tmp_path, rows_of([0], [""], whole=False), filled=("country",))
+        staged(tmp_path, rows_of([0], [""], whole=False), limits=PartitionLimits(("country",)))
     assert staged(tmp_path, rows_of([0], [""], whole=False)).rows == 1
 
 

@@ -34,6 +34,7 @@ PARTITIONED: Mapping[str, Sequence[PartitionField]] = {
     "whole": (),
     "day": (PartitionField("_kafka_timestamp", Transform.DAY),),
     "a_column": (PartitionField("amount"),),
+    "a_bucket": (PartitionField("id", Transform.BUCKET, 4),),
 }
 NAMES = [f"{part}_{state}" for part in PARTITIONED for state in ("written", "compacted")]
 WIDER = pa.schema([*SCHEMA, pa.field("city", pa.string())])

@@ -52,6 +52,13 @@ PARTITIONED: Mapping[str, Sequence[PartitionField]] = {
     ),
     "values": (PartitionField("_kafka_partition"), PartitionField("name")),
     "metadata": (PartitionField("_kafka.timestamp", Transform.DAY),),
+    "year": (PartitionField("_kafka_timestamp", Transform.YEAR),),
+    "transforms": (
+        PartitionField("_kafka_timestamp", Transform.BUCKET, 3),
+        PartitionField("_kafka_offset", Transform.TRUNCATE, 50),
+        PartitionField("name", Transform.BUCKET, 2),
+        PartitionField("_kafka.key", Transform.TRUNCATE, 5),
+    ),
 }
 DETAIL = pa.struct(
     [("tags", pa.list_(pa.string())), ("at", pa.struct([("x", pa.int64()), ("y", pa.int32())]))]
@@ -63,7 +70,13 @@ GROWN = (
     .append(pa.field("detail", DETAIL))
     .append(pa.field("prices", PRICES))
 )
-NAMES = [f"{name}_{part}" for name in ("delta", "iceberg") for part in PARTITIONED]
+ICEBERG_ONLY = ("transforms",)
+NAMES = [
+    f"{name}_{part}"
+    for name in ("delta", "iceberg")
+    for part in PARTITIONED
+    if name == "iceberg" or part not in ICEBERG_ONLY
+]
 Row = dict[str, Any]
 
 
@@ -134,7 +147,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Written]:
     """Every table, by format and by how it is partitioned."""
     found = {}
     for part, fields in PARTITIONED.items():
-        for kind_of in (DeltaKind, IcebergKind):
+        for kind_of in (IcebergKind,) if part in ICEBERG_ONLY else (DeltaKind, IcebergKind):
             kind = kind_of(tmp_path_factory.mktemp(part), schema=FIRST)
             found[f"{kind.name}_{part}"] = write(kind, fields)
     return found

@@ -16,6 +16,7 @@ OPTION_KEYS: Final = {
     "kafka.bootstrap.servers": "pipeline.bootstrap_servers",
     "key": "table.key",
     "partition_by": "table.partition_by",
+    "sort_by": "table.sort_by",
 }
 """The definition's key for each option of the layers below, by the option's name."""
 

@@ -146,6 +146,14 @@ class Transform(Enum):
     HOUR = "hour"
     DAY = "day"
     MONTH = "month"
+    YEAR = "year"
+    BUCKET = "bucket"
+    TRUNCATE = "truncate"
+
+    @property
+    def has_width(self) -> bool:
+        """Whether a number precedes the column: of buckets, or of characters."""
+        return self in {Transform.BUCKET, Transform.TRUNCATE}
 
 
 class Action(Enum):
@@ -221,11 +229,25 @@ class PartitionField:
 
     transform: Transform
     column: str
+    width: int = 0
+    """The number of buckets, or the width of a truncated value."""
 
     def __str__(self) -> str:
         if self.transform is Transform.IDENTITY:
             return self.column
-        return f"{self.transform.value}({self.column})"
+        width = f"{self.width}, " if self.transform.has_width else ""
+        return f"{self.transform.value}({width}{self.column})"
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """One column of a table's sort order."""
+
+    column: str
+    is_descending: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.column} desc" if self.is_descending else self.column
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +269,11 @@ class TableSettings:
     path: str = ""
     """The location of a Delta table that is not below a warehouse."""
     upserts: Upserts = Upserts.COPY_ON_WRITE
+    sort_by: tuple[SortField, ...] = ()
+    keeps_partitions: bool = True
+    """Whether the definition does not mention partitions: an existing table keeps its own."""
+    keeps_sort: bool = True
+    """The same for the sort order."""
 
     def upserts_of(self, name: str) -> Upserts:
         """Return the way of upserts into this table; bad records are appended."""

@@ -324,13 +324,15 @@ def _maintenance(section: Section) -> MaintenanceSettings:
 def _require_consistent(definition: PipelineDefinition, where: str) -> None:
     table, value = definition.table, definition.value
     names = () if table.metadata is Metadata.NONE else table.metadata.names
-    for one in table.partition_by:
-        if one.column.startswith(KAFKA) and one.column not in names:
+    keyed = [("partition_by", one.column) for one in table.partition_by]
+    keyed += [("sort_by", one.column) for one in table.sort_by]
+    for key, column in keyed:
+        if column.startswith(KAFKA) and column not in names:
             raise DefinitionError(
                 where,
-                "table.partition_by",
-                f'there is no column {one.column}: metadata is "{table.metadata.value}".',
-                f"{did_you_mean(one.column, names)}{_METADATA_REMEDY}",
+                f"table.{key}",
+                f'there is no column {column}: metadata is "{table.metadata.value}".',
+                f"{did_you_mean(column, names)}{_METADATA_REMEDY}",
             )
     wrong = [name for name in table.key if name.startswith(KAFKA) and not _is_key(name, table)]
     if value.format is ValueFormat.RAW:

@@ -94,7 +94,7 @@ class Section:
             return None
         return self._text(key, self._values[key], f"Write {key} = {example}.")
 
-    def texts(self, key: str, example: str) -> tuple[str, ...]:
+    def texts(self, key: str, example: str, *, may_be_empty: bool = False) -> tuple[str, ...]:
         """Return a list of different texts; empty if it is missing."""
         if not self.has(key):
             return ()
@@ -104,7 +104,7 @@ class Section:
             self.fail(key, f"it is {_kind(given)}, not a list.", remedy)
         self._require_few(key, len(given))
         found = tuple(self._text(key, one, remedy) for one in given)
-        if not found:
+        if not found and not may_be_empty:
             self.fail(key, "it is empty.", remedy)
         twice = [one for number, one in enumerate(found) if one in found[:number]]
         if twice:

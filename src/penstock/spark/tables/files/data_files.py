@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from penstock.spark.tables.definition.locations import local_path, split
+from penstock.spark.tables.files.file_order import SortField, in_order
 from penstock.spark.tables.files.file_partitions import (
     PartitionField,
     PartitionValue,
@@ -49,6 +50,9 @@ DICTIONARY_BYTES_MAX: Final = 65_536
 which is smaller and faster for names and ids."""
 HELD_BYTES_MAX: Final = 256 * 2**20
 """The maximum size of buffered rows of a task; above it the row groups get smaller."""
+SORTED_BYTES_MAX: Final = 128 * 2**20
+"""The maximum size of rows in memory that are sorted together, with a copy of them. A larger file
+is sorted in parts, and is not marked as sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class FileLayout:
     compression: str = "zstd"
     constraints_key: str = ""
     """The rules of the table's owner that the rows passed; see `delta.rules`."""
+    sort: tuple[SortField, ...] = ()
+    """The order of the rows in a file; none: the order of writing."""
 
     def file_schema(self) -> pa.Schema:
         """Return the columns in a file."""
@@ -93,6 +99,8 @@ class FileReceipt:
     unknown."""
     constraints_key: str = ""
     """The `constraints_key` of the layout."""
+    sort: tuple[SortField, ...] = ()
+    """The order of all rows in the file; none: it is unknown."""
 
     def may_have_nan(self, path: str) -> bool:
         """Return whether the column of floats has NaN, or may have it."""
@@ -196,6 +204,8 @@ class _OpenFile:
         self._sink = filesystem.open_output_stream(self._full_path)
         self._compression = layout.compression
         self._constraints_key = layout.constraints_key
+        self._sort = layout.sort
+        self._part_count = 0
         self._writer: pq.ParquetWriter | None = None
         self._nan_counts = dict.fromkeys(float_paths(self._schema), 0)
         self._row_count = 0
@@ -235,14 +245,18 @@ class _OpenFile:
         self.held_bytes += rows.nbytes
         self._held_rows += rows.num_rows
         self._row_count += rows.num_rows
-        if self._held_rows >= ROW_GROUP_ROWS:
+        is_full = self._held_rows >= ROW_GROUP_ROWS
+        if self.held_bytes >= SORTED_BYTES_MAX if self._sort else is_full:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered rows as a row group."""
+        """Write the buffered rows as a row group; sorted rows may be several."""
         if self._held_rows:
             gathered = pa.Table.from_batches(self._held, self._schema)
-            self._parquet().write_table(gathered, self._held_rows)
+            if self._sort:
+                gathered = in_order(gathered, self._sort)
+            self._parquet().write_table(gathered, min(self._held_rows, ROW_GROUP_ROWS))
+            self._part_count += 1
         self._held, self.held_bytes, self._held_rows = [], 0, 0
 
     def finish(self) -> FileReceipt:
@@ -265,6 +279,7 @@ class _OpenFile:
             self._partition_names,
             tuple(self._nan_counts.items()),
             self._constraints_key,
+            self._sort if self._part_count <= 1 else (),
         )
 
     def _parquet(self) -> pq.ParquetWriter:

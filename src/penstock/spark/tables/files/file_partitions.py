@@ -1,8 +1,9 @@
-"""The partition of a row in a table: by identity, day, hour or month of a column.
+"""The partition of a row in a table: by identity or a transform of a column.
 
 Values are the same for both formats: those of the transforms in Iceberg's specification (days,
-hours and months since 1970, in UTC). Iceberg stores the number. Delta has no transforms, so there
-the partition is a separate column, with a readable text: `2026-01-31`, `2026-01-31-07`, `2026-01`.
+hours, months and years since 1970, in UTC). Iceberg stores the number. Delta has no transforms, so
+there the partition is a separate column, with a readable text: `2026-01-31`, `2026-01-31-07`,
+`2026-01`, `2026`. Buckets and truncated values are for Iceberg alone, see `partition_transforms`.
 
 It works on Arrow columns, and writes nothing.
 """
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
@@ -18,12 +20,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.spark.errors import OptionError
+from penstock.spark.tables.files.partition_transforms import (
+    UntruncatableError,
+    buckets_of,
+    has_bucket,
+    has_truncation,
+    truncated,
+)
 
 FIELDS_MAX: Final = 8
 """The maximum number of partition columns; more would write a file for nearly every row."""
-_EXPRESSION: Final = re.compile(r"(?:(?P<transform>[a-z]+)\((?P<of>[^()]+)\)|(?P<plain>[^()]+))")
+_EXPRESSION: Final = re.compile(
+    r"(?:(?P<transform>[a-z]+)\((?:(?P<width>[0-9]{1,10}), *)?(?P<of>[^()]+)\)|(?P<plain>[^()]+))"
+)
 
-PartitionValue = int | str | bool | date | None
+PartitionValue = int | str | bool | date | bytes | Decimal | None
 
 
 class Transform(StrEnum):
@@ -33,6 +44,9 @@ class Transform(StrEnum):
     DAY = "day"
     HOUR = "hour"
     MONTH = "month"
+    YEAR = "year"
+    BUCKET = "bucket"
+    TRUNCATE = "truncate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +55,8 @@ class PartitionField:
 
     column: str
     transform: Transform = Transform.IDENTITY
+    width: int = 0
+    """The number of buckets, or the width of a truncated value."""
 
     @property
     def is_derived(self) -> bool:
@@ -51,11 +67,24 @@ class PartitionField:
     def name(self) -> str:
         """The name of the partition, and of its separate column in Delta."""
         column = self.column.replace(".", "_")
-        return column if self.transform is Transform.IDENTITY else f"{column}_{self.transform}"
+        match self.transform:
+            case Transform.IDENTITY:
+                return column
+            case Transform.BUCKET:
+                return f"{column}_bucket_{self.width}"
+            case Transform.TRUNCATE:
+                return f"{column}_trunc_{self.width}"
+        return f"{column}_{self.transform}"
+
+    def __str__(self) -> str:
+        if self.transform is Transform.IDENTITY:
+            return self.column
+        width = f"{self.width}, " if self.width else ""
+        return f"{self.transform}({width}{self.column})"
 
 
 def read_partition_fields(expressions: Sequence[str]) -> tuple[PartitionField, ...]:
-    """Parse `day(_kafka.timestamp)`, `hour(…)`, `month(…)` or the name of a column."""
+    """Parse `day(_kafka.timestamp)`, `bucket(16, id)` and so on, or the name of a column."""
     if len(expressions) > FIELDS_MAX:
         raise OptionError(
             "partition_by",
@@ -75,11 +104,12 @@ def _read_field(text: str) -> PartitionField:
         raise OptionError(
             "partition_by",
             f"{text[:100]!r} is not understood.",
-            "Give names of columns, or day(…), hour(…) or month(…) of one.",
+            "Give names of columns, or hour(…), day(…), month(…), year(…), bucket(16, …) or "
+            "truncate(4, …) of one.",
         )
     if transform is None:
         return PartitionField(found["plain"].strip())
-    return PartitionField(found["of"].strip(), Transform(transform))
+    return PartitionField(found["of"].strip(), Transform(transform), int(found["width"] or 0))
 
 
 def derived_names(fields: Sequence[PartitionField]) -> set[str]:
@@ -125,8 +155,10 @@ def require_partitionable(fields: Sequence[PartitionField], schema: pa.Schema) -
                 "partition_by",
                 f"column '{one.column}' is of type {field.type}, which cannot be "
                 f"partitioned by {one.transform.value}.",
-                "Partition by day, hour or month of a timestamp, by day or month of a date, or by "
-                "a column of texts, whole numbers, booleans or dates.",
+                "Partition by hour, day, month or year of a timestamp, by day, month or year of a "
+                "date, by a bucket of texts, bytes, whole numbers, decimals, dates or times, by a "
+                "truncated text, number or bytes, or by a column of texts, whole numbers, booleans "
+                "or dates.",
             )
 
 
@@ -150,6 +182,10 @@ def _fits(kind: pa.DataType, transform: Transform) -> bool:
             or pa.types.is_boolean(kind)
             or pa.types.is_date32(kind)
         )
+    if transform is Transform.BUCKET:
+        return has_bucket(kind)
+    if transform is Transform.TRUNCATE:
+        return has_truncation(kind)
     if pa.types.is_timestamp(kind):
         return kind.tz in (None, "UTC", "Etc/UTC", "+00:00")
     return bool(pa.types.is_date32(kind)) and transform is not Transform.HOUR
@@ -158,7 +194,10 @@ def _fits(kind: pa.DataType, transform: Transform) -> bool:
 def split_rows(
     rows: pa.RecordBatch, fields: Sequence[PartitionField]
 ) -> Iterator[tuple[tuple[PartitionValue, ...], pa.RecordBatch]]:
-    """Return the rows of each partition, in their order."""
+    """Return the rows of each partition, in their order.
+
+    Raises `UntruncatableError` if no partition can hold a row.
+    """
     if not fields:
         yield (), rows
         return
@@ -175,7 +214,7 @@ def split_rows(
 
 def _codes(rows: pa.RecordBatch, fields: Sequence[PartitionField]) -> tuple[pa.Array, list[Any]]:
     """Return a number for each row, equal for rows of one partition, and the values by column."""
-    columns = [values_of(column_at(rows, one.column), one.transform) for one in fields]
+    columns = [_partition_values(rows, one) for one in fields]
     codes = pa.array([0] * 0, pa.int64())
     for index, column in enumerate(columns):
         encoded = column.dictionary_encode(null_encoding="encode")
@@ -187,11 +226,24 @@ def _codes(rows: pa.RecordBatch, fields: Sequence[PartitionField]) -> tuple[pa.A
     return codes, columns
 
 
-def values_of(column: pa.Array, transform: Transform) -> pa.Array:
-    """Return the partition's values of a column: itself, or days, hours or months since 1970."""
+def _partition_values(rows: pa.RecordBatch, field: PartitionField) -> pa.Array:
+    try:
+        return values_of(column_at(rows, field.column), field.transform, field.width)
+    except UntruncatableError as error:
+        raise UntruncatableError(error.value, error.width, error.kind, field.column) from None
+
+
+def values_of(column: pa.Array, transform: Transform, width: int = 0) -> pa.Array:
+    """Return the partition's values of a column, such as days since 1970."""
     match transform:
         case Transform.IDENTITY:
             return column
+        case Transform.BUCKET:
+            return buckets_of(column, width)
+        case Transform.TRUNCATE:
+            return truncated(column, width)
+        case Transform.YEAR:
+            return pc.subtract(pc.year(column), 1970).cast(pa.int32())
         case Transform.MONTH:
             years = pc.subtract(pc.year(column), 1970)
             months = pc.subtract(pc.add(pc.multiply(years, 12), pc.month(column)), 1)
@@ -214,8 +266,9 @@ def text_of(value: PartitionValue, transform: Transform) -> str | None:
             return f"{_day_text(_whole(value) // 24)}-{_whole(value) % 24:02d}"
         case Transform.MONTH:
             return f"{1970 + _whole(value) // 12:04d}-{_whole(value) % 12 + 1:02d}"
-        case Transform.IDENTITY:
-            return _plain_text(value)
+        case Transform.YEAR:
+            return f"{1970 + _whole(value):04d}"
+    return _plain_text(value)
 
 
 def _day_text(days: int) -> str:
@@ -233,4 +286,4 @@ def _plain_text(value: PartitionValue) -> str:
     """Return a value as in Delta's protocol."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return value.hex() if isinstance(value, bytes) else str(value)

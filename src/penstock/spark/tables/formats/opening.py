@@ -22,6 +22,7 @@ from penstock.core.errors import PenstockError
 from penstock.spark.tables.definition.locations import local_path, of_delta
 from penstock.spark.tables.definition.model import PartitionField as DefinedField
 from penstock.spark.tables.definition.model import TableFormat, TableSettings, WriteMode
+from penstock.spark.tables.files.file_order import SortField
 from penstock.spark.tables.files.file_partitions import (
     PartitionField,
     Transform,
@@ -130,6 +131,7 @@ def make_table(settings: TableSettings, name: str, schema: pa.Schema) -> Table:
                 name,
                 schema,
                 partitions=partition_fields(settings, name),
+                sort=sort_fields(settings, name),
                 upserts=settings.upserts_of(name),
             ),
         )
@@ -189,7 +191,16 @@ def partition_fields(settings: TableSettings, name: str) -> tuple[PartitionField
 
 
 def _field(defined: DefinedField) -> PartitionField:
-    return PartitionField(defined.column, Transform(defined.transform.value))
+    return PartitionField(defined.column, Transform(defined.transform.value), defined.width)
+
+
+def sort_fields(settings: TableSettings, name: str) -> tuple[SortField, ...]:
+    """Return the sort order; nulls are first in ascending columns, as in Spark."""
+    if name == settings.dlq_name:
+        return ()
+    return tuple(
+        SortField(one.column, one.is_descending, not one.is_descending) for one in settings.sort_by
+    )
 
 
 def _module(format_: TableFormat) -> ModuleType:

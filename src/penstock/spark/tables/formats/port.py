@@ -22,6 +22,8 @@ from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit.decisions import Commit, TableState
 from penstock.spark.tables.definition.model import Expectation
 from penstock.spark.tables.files.data_files import FileLayout, FileReceipt
+from penstock.spark.tables.files.file_order import SortField
+from penstock.spark.tables.files.file_partitions import PartitionField
 from penstock.spark.tables.files.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 from penstock.spark.tables.files.upsert import Changes
 
@@ -65,6 +67,14 @@ class SchemaRefusedError(TableError):
 
 
 @dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The partitions and the sort order of a table's new files."""
+
+    partitions: tuple[PartitionField, ...] = ()
+    sort: tuple[SortField, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Expiry:
     """The result of an expiry."""
 
@@ -83,6 +93,22 @@ class Compaction:
     removed_count: int
     """The number of files that are no longer part of the table."""
     added_count: int
+
+
+class FixedArrangement:
+    """A table whose files are arranged as at its creation, always."""
+
+    def arrangement(self) -> Arrangement | None:
+        """Return None: it never changes."""
+        return None
+
+    def require_arrangeable(self, wanted: Arrangement) -> None:
+        """Raise: the arrangement never changes."""
+        raise PartitionsDifferError(f"{wanted} is not the arrangement of this table.")
+
+    def arrange(self, after: TableState, wanted: Arrangement) -> TableState:
+        """Raise: the arrangement never changes."""
+        raise PartitionsDifferError(f"{wanted} is not the arrangement of this table ({after}).")
 
 
 class Table(Protocol):
@@ -110,6 +136,15 @@ class Table(Protocol):
 
     def layout(self, schema: pa.Schema) -> FileLayout:
         """Return the layout for files that can be appended with this schema."""
+
+    def arrangement(self) -> Arrangement | None:
+        """Return the arrangement, as of the last `load` or commit; None if it never changes."""
+
+    def require_arrangeable(self, wanted: Arrangement) -> None:
+        """Raise `OptionError` if a row has no place in these partitions, as of the last `load`."""
+
+    def arrange(self, after: TableState, wanted: Arrangement) -> TableState:
+        """Change the arrangement of new files; existing files stay. Errors as with `append`."""
 
     def append(
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None

@@ -21,6 +21,7 @@ from penstock.spark.tables.files.table_facts import LiveFile, Partition, Retenti
 from penstock.spark.tables.files.upsert import Changes
 from penstock.spark.tables.formats.port import (
     AnswerLostError,
+    Arrangement,
     Compaction,
     Expiry,
     Table,
@@ -63,6 +64,20 @@ class StoredTable:
     def layout(self, schema: pa.Schema) -> FileLayout:
         """Return the layout for files that can be appended with this schema."""
         return self._table.layout(schema)
+
+    def arrangement(self) -> Arrangement | None:
+        """Return the arrangement of new files."""
+        return self._table.arrangement()
+
+    def require_arrangeable(self, wanted: Arrangement) -> None:
+        """Raise `OptionError` if a row has no place in these partitions."""
+        with self._reported("read"):
+            self._table.require_arrangeable(wanted)
+
+    def arrange(self, after: TableState, wanted: Arrangement) -> TableState:
+        """Change the arrangement of new files."""
+        with self._reported("written"):
+            return self._table.arrange(after, wanted)
 
     def append(
         self, commit: Commit, files: Sequence[FileReceipt], schema: pa.Schema | None = None

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from penstock.spark.tables.commit.pipeline_names import pipeline_of
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.formats.port import TableError
 from penstock.spark.tables.formats.reading import open_reader
 from penstock.spark.tables.formats.rejects import REJECTS
-from penstock.spark.tables.inspection.status import pipeline_of
 
 SCAN_ROWS_MAX: Final = 1_000_000
 _LISTED: Final = (

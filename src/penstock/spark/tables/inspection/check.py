@@ -19,6 +19,7 @@ from penstock.core.errors import BrokerUnreachableError, PenstockError
 from penstock.core.quantities import count_text
 from penstock.spark.errors import first_of
 from penstock.spark.tables.commit.decisions import TableState
+from penstock.spark.tables.commit.pipeline_names import pipeline_of
 from penstock.spark.tables.definition.errors import DefinitionError, SchemaError, as_written
 from penstock.spark.tables.definition.locations import of_delta
 from penstock.spark.tables.definition.model import (
@@ -29,6 +30,7 @@ from penstock.spark.tables.definition.model import (
     TableFormat,
     WriteMode,
 )
+from penstock.spark.tables.formats.arranging import needed_arrangement
 from penstock.spark.tables.formats.opening import TableMissingError, open_table, require_makeable
 from penstock.spark.tables.inspection.requirements import (
     require_columns,
@@ -38,7 +40,6 @@ from penstock.spark.tables.inspection.requirements import (
     table_columns,
 )
 from penstock.spark.tables.inspection.sample import Sample, parse_sample
-from penstock.spark.tables.inspection.status import pipeline_of
 from penstock.spark.tables.inspection.topics import TopicsLook, TopicsSeen
 from penstock.spark.tables.rules.planner import Plan, choose_mode
 from penstock.spark.tables.rules.required_columns import (
@@ -324,6 +325,8 @@ class _Checking:
             state = table.load()
             if self._seen is not None:
                 require_free_offsets(self._definition, state, self._seen)
+            name = self._definition.pipeline.name
+            arrangement = needed_arrangement(settings, name, table, state)
             if self._columns is None:
                 return Outcome.GOOD, f"{settings.name} is there"
             try:
@@ -339,10 +342,11 @@ class _Checking:
         steps = f"; {count_text(count, 'column')} would be added or changed" if count else ""
         upsert = settings.mode is WriteMode.UPSERT
         replaced = "; a record replaces every row of its key that is there" if upsert else ""
+        arranged = "" if arrangement is None else "; new files would get other partitions or order"
         shared = self._shared_with(state)
         return (
             Outcome.GOOD,
-            f"{settings.name} is there, and the columns fit{steps}{replaced}{shared}",
+            f"{settings.name} is there, and the columns fit{steps}{arranged}{replaced}{shared}",
         )
 
     def _shared_with(self, state: TableState) -> str:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.core.errors import PenstockError
 from penstock.spark.tables.definition.errors import as_written
 from penstock.spark.tables.definition.model import PipelineDefinition, SchemaSource
+from penstock.spark.tables.formats.arranging import needed_arrangement
 from penstock.spark.tables.formats.opening import (
     TableMissingError,
     open_table,
@@ -82,6 +83,7 @@ def _require_table(definition: PipelineDefinition, values: pa.Schema | None) -> 
             require_columns(definition, columns)
         return
     try:
+        needed_arrangement(settings, definition.pipeline.name, table, table.load())  # or raises
         held = table.schema()
         require_readable_rules(definition, None if asked is None else with_others(asked, held))
         if columns is not None:

@@ -27,9 +27,10 @@ from penstock.spark.tables.definition.model import (
     StartingOffsets,
     WriteMode,
 )
+from penstock.spark.tables.files.file_order import require_sortable
 from penstock.spark.tables.files.file_partitions import require_partitionable
 from penstock.spark.tables.files.upsert import require_key
-from penstock.spark.tables.formats.opening import partition_fields
+from penstock.spark.tables.formats.opening import partition_fields, sort_fields
 from penstock.spark.tables.formats.port import Table
 from penstock.spark.tables.inspection.topics import TopicsSeen
 from penstock.spark.tables.run.plans import require_change
@@ -51,6 +52,7 @@ def require_columns(
     settings = definition.table
     try:
         require_partitionable(partition_fields(settings, settings.name), columns)
+        require_sortable(sort_fields(settings, settings.name), columns)
         if settings.mode is WriteMode.UPSERT:
             require_key(settings.key, columns if grown is None else grown)
     except OptionError as error:

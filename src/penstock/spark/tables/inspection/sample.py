@@ -15,14 +15,16 @@ from penstock.spark.tables.definition.model import (
     PipelineDefinition,
     TableFormat,
     TableSettings,
-    Transform,
     WriteMode,
 )
+from penstock.spark.tables.files.file_partitions import Transform
+from penstock.spark.tables.files.partition_limits import PartitionLimits, partition_rejects
+from penstock.spark.tables.formats.opening import partition_fields
 from penstock.spark.tables.rules.sql import ExpectationEvaluator
 from penstock.spark.tables.tasks.judging import with_whole_keys
 from penstock.spark.tables.values.columns import table_schema, with_metadata
 from penstock.spark.tables.values.keys import KeyParser
-from penstock.spark.tables.values.limits import empty_rejects, with_shown_timestamps
+from penstock.spark.tables.values.limits import with_shown_timestamps
 from penstock.spark.tables.values.parser import Reject, ValueParser, of_record, rejecting
 
 
@@ -76,7 +78,7 @@ def parse_sample(
     if not has_transform:  # else the function may still change them
         key = [name for name in settings.key if name in parsed.rows.schema.names]
         parsed = with_whole_keys(parsed, key)
-        parsed = rejecting(parsed, empty_rejects(parsed.rows, _filled(settings)))
+        parsed = rejecting(parsed, partition_rejects(parsed.rows, _limits(settings)))
     if settings.metadata is not Metadata.NONE:
         parsed = with_shown_timestamps(parsed, source)
     rows = parsed.rows
@@ -124,12 +126,15 @@ def _bad_deletions(
     return [_seen(deletions, one.row, one) for one in found]
 
 
-def _filled(table: TableSettings) -> list[str]:
-    """Return columns in which the table cannot hold an empty text."""
-    if table.format is not TableFormat.DELTA:
-        return []
-    plain = Transform.IDENTITY
-    return [one.column for one in table.partition_by if one.transform is plain]
+def _limits(table: TableSettings) -> PartitionLimits:
+    """Return the columns that the partitions of the definition limit."""
+    fields = partition_fields(table, table.name)
+    if table.format is TableFormat.DELTA:
+        plain = (one.column for one in fields if one.transform is Transform.IDENTITY)
+        return PartitionLimits(filled=tuple(plain))
+    return PartitionLimits(
+        truncated=tuple(one for one in fields if one.transform is Transform.TRUNCATE)
+    )
 
 
 def _seen(source: pa.RecordBatch, row: int, reject: Reject) -> RejectSeen:

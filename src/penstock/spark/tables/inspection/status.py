@@ -7,21 +7,17 @@ the metadata for the count of bad records.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
 from penstock.spark.tables.commit.note import CommitNote, LostRange
-from penstock.spark.tables.commit.replay_steps import SUFFIX as REPLAY_SUFFIX
+from penstock.spark.tables.commit.pipeline_names import is_backfill, is_replay, pipeline_of
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.formats.opening import TableMissingError, open_table
 from penstock.spark.tables.formats.reading import TableFacts, open_reader
 from penstock.spark.tables.inspection.topics import TopicsLook
 from penstock.spark.tables.values.empty_columns import emptied
-
-BACKFILL_MARK: Final = ".backfill-"
-"""Part of the names of backfills; the name of a pipeline has it only by intent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,21 +174,6 @@ def _pipeline(
         note.small_batches,
         emptied(note.empty_columns),
     )
-
-
-def is_backfill(name: str) -> bool:
-    """Return whether it is a backfill: it ends at its pipeline's start, not at the topics' ends."""
-    return BACKFILL_MARK in name
-
-
-def is_replay(name: str) -> bool:
-    """Return whether it is a replay: its offsets are not those of a topic."""
-    return name.endswith(REPLAY_SUFFIX)
-
-
-def pipeline_of(name: str) -> str:
-    """Return the pipeline of a backfill or a replay; any other name unchanged."""
-    return name.partition(BACKFILL_MARK)[0].removesuffix(REPLAY_SUFFIX)
 
 
 def _ends(definition: PipelineDefinition) -> tuple[dict[TopicPartition, int], str]:

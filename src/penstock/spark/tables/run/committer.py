@@ -8,7 +8,7 @@ first. It is not a lock: a replaced driver is fenced when it commits.
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from time import sleep
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -37,10 +37,12 @@ from penstock.spark.tables.commit.steps import (
     take_table,
 )
 from penstock.spark.tables.commit.stops import CommitStoppedError, Stop
+from penstock.spark.tables.definition.model import TableSettings
 from penstock.spark.tables.files.data_files import FileReceipt, remove_files
 from penstock.spark.tables.files.storages import reached
 from penstock.spark.tables.files.table_facts import Partition
 from penstock.spark.tables.files.upsert import Changes
+from penstock.spark.tables.formats.arranging import needed_arrangement
 from penstock.spark.tables.formats.port import (
     AnswerLostError,
     Compaction,
@@ -52,6 +54,8 @@ from penstock.spark.tables.run.changes.key_memory import KeyMemory
 from penstock.spark.tables.run.changes.version_changes import as_versions
 
 Result = TypeVar("Result")
+ARRANGEMENTS_MAX: Final = 10
+"""How often a change of partitions is tried again because the table has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,29 @@ class TableCommitter:
         if isinstance(result, Committed):
             self._state = result.state
         return result
+
+    def arrange(self, settings: TableSettings) -> bool:
+        """Arrange new files as the definition says; return whether this may have changed the table.
+
+        A lost response is no problem: the table is read again. A replaced driver changes nothing.
+        """
+        for attempt in range(ARRANGEMENTS_MAX):
+            wanted = needed_arrangement(settings, self._pipeline, self.table, self.state)
+            if wanted is None:
+                return attempt > 0
+            try:
+                self._state = self.table.arrange(self.state, wanted)
+                return True
+            except (TableMovedError, AnswerLostError):
+                self.reload()
+                if not self.is_owner:
+                    raise self.fenced() from None
+                self._sleep_s(1)
+        raise TableMovedError(
+            f"the table changed each of the {ARRANGEMENTS_MAX} times that its partitions or its "
+            "sort order were changed: another writer commits to it all the time. Stop it, then "
+            "start the pipeline again."
+        )
 
     # --- Maintenance: between two batches, by the owner of the table ---
 

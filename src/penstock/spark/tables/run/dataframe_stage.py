@@ -46,6 +46,11 @@ from penstock.spark.tables.files.data_files import (
     open_directory,
     remove_files,
 )
+from penstock.spark.tables.files.partition_limits import (
+    NO_LIMITS,
+    PartitionLimits,
+    partition_rejects,
+)
 from penstock.spark.tables.files.storages import reached
 from penstock.spark.tables.files.upsert import as_changes
 from penstock.spark.tables.formats.rejects import reject_rows
@@ -72,7 +77,7 @@ from penstock.spark.tables.values.columns import (
     records_of,
     require_free_names,
 )
-from penstock.spark.tables.values.limits import empty_rejects, time_rejects
+from penstock.spark.tables.values.limits import time_rejects
 from penstock.spark.tables.values.parser import Parsed, Reject, of_record, rejecting
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -100,8 +105,8 @@ class StageOrder:
     pipeline: str
     key: tuple[str, ...]
     metadata: Metadata
-    filled: tuple[str, ...] = ()
-    """Columns in which the table cannot hold an empty text."""
+    limits: PartitionLimits = NO_LIMITS
+    """The columns that the table's partitions limit."""
     required: tuple[str, ...] = ()
     """Columns that are required in the table."""
 
@@ -154,7 +159,7 @@ class DataFrameStage:
             plan.pipeline,
             plan.key,
             plan.metadata,
-            plan.filled,
+            plan.limits,
             plan.required,
         )
         held = self._plans.table_schema()
@@ -320,7 +325,7 @@ def judged(
     """
     whole = with_whole_keys(Parsed(batch, None), order.key)
     columns = [name for name in order.rows.schema.names if name in batch.schema.names]
-    for find in (time_rejects, partial(empty_rejects, filled=order.filled)):
+    for find in (time_rejects, partial(partition_rejects, limits=order.limits)):
         whole = rejecting(whole, find(whole.rows.select(columns)))
     whole = with_required(whole, order.required)
     names = record_columns(order.metadata).names

@@ -165,6 +165,8 @@ class RunningPipeline:
         starting = self._starting()
         found = acquire_tables(self._rejects, self._rows, starting) or self._reading.first
         self._initial = subscribed(found, self._reading.options.subscription)
+        if self._rows.arrange(self._definition.table):
+            self._plans.renew()
 
     @property
     def query(self) -> StreamingQuery:

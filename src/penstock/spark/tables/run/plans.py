@@ -20,6 +20,7 @@ from penstock.spark.tables.definition.model import (
 )
 from penstock.spark.tables.files import file_partitions
 from penstock.spark.tables.files.data_files import STAGING_FOLDER, FileLayout
+from penstock.spark.tables.files.partition_limits import PartitionLimits, limits_of
 from penstock.spark.tables.files.storages import below
 from penstock.spark.tables.files.upsert import CHANGE_COLUMNS, Changes, require_key
 from penstock.spark.tables.formats.change_files import changes_layout
@@ -127,9 +128,9 @@ class Plans:
         return settings.key if settings.mode is WriteMode.UPSERT else ()
 
     @property
-    def filled(self) -> tuple[str, ...]:
-        """Columns in which the table cannot hold an empty text: only its partitions have them."""
-        return tuple(sorted(self._rows.layout(self._rows.schema()).left_out))
+    def limits(self) -> PartitionLimits:
+        """The columns that the table's partitions limit."""
+        return limits_of(self._rows.layout(self._rows.schema()))
 
     @property
     def rules(self) -> tuple[Expectation, ...]:
@@ -144,7 +145,7 @@ class Plans:
     @property
     def _keeps_record(self) -> bool:
         """Whether staged rows keep the record, most of their bytes: if one may be quarantined."""
-        may_be_reject = self._has_transform or self.key or self.filled or self.required
+        may_be_reject = self._has_transform or self.key or self.limits or self.required
         return self._is_staged and (bool(may_be_reject) or is_quarantining(self.rules))
 
     def _require_in_task(self, rules: Sequence[Expectation], columns: pa.Schema) -> None:
@@ -227,7 +228,7 @@ class Plans:
             key=self.key,
             deletions=self._deletions(layout, whole) if self.key else None,
             required=self.required,
-            filled=self.filled,
+            limits=self.limits,
             is_staged=self._is_staged,
             keeps_record=self._keeps_record,
         )

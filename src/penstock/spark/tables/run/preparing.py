@@ -28,6 +28,7 @@ from penstock.spark.tables.definition.model import (
     RunMode,
     SchemaSource,
 )
+from penstock.spark.tables.formats.arranging import needed_arrangement
 from penstock.spark.tables.formats.opening import TableMissingError, make_table, open_table
 from penstock.spark.tables.formats.port import Table
 from penstock.spark.tables.formats.rejects import REJECTS
@@ -186,12 +187,17 @@ def _held_columns(definition: PipelineDefinition) -> TableColumns | None:
 def _constraints(
     definition: PipelineDefinition,
 ) -> tuple[tuple[Expectation, ...], pa.Schema | None]:
-    """Return the rules of the table's owner, and their columns; None without a table."""
+    """Return the rules of the table's owner, and their columns; None without a table.
+
+    Raises if the pipeline may not change the partitions or the order of the table.
+    """
+    settings = definition.table
     try:
-        table = open_table(definition.table, definition.table.name)
+        table = open_table(settings, settings.name)
     except TableMissingError:
         return (), None
     try:
+        needed_arrangement(settings, definition.pipeline.name, table, table.load())
         return table.constraints(), table.schema()
     finally:
         table.close()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.spark.tables.files.partition_limits import partition_rejects
 from penstock.spark.tables.files.upsert import as_changes
 from penstock.spark.tables.formats.rejects import reject_rows
 from penstock.spark.tables.rules.sql import ExpectationEvaluator
@@ -25,11 +26,7 @@ from penstock.spark.tables.tasks.task_plan import TaskPlan
 from penstock.spark.tables.values.cdc.database_changes import ChangeValues
 from penstock.spark.tables.values.columns import fit, metadata_columns, with_metadata, with_record
 from penstock.spark.tables.values.keys import KeyParser
-from penstock.spark.tables.values.limits import (
-    empty_rejects,
-    shown_timestamps,
-    with_shown_timestamps,
-)
+from penstock.spark.tables.values.limits import shown_timestamps, with_shown_timestamps
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, of_record, rejecting
 from penstock.spark.tables.values.registered_values import TableColumns
 from penstock.spark.tables.values.schema_changes import Incompatible, change_of
@@ -128,7 +125,7 @@ class Judge:
         parsed = replace(parsed, rows=rows)
         if not self.plan.is_staged:
             parsed = with_whole_keys(parsed, self.plan.key)
-            parsed = rejecting(parsed, empty_rejects(parsed.rows, self.plan.filled))
+            parsed = rejecting(parsed, partition_rejects(parsed.rows, self.plan.limits))
         if self._has_metadata:
             parsed = with_shown_timestamps(parsed, records)
         if not self.plan.is_staged:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.spark.tables.definition.model import Expectation, Metadata
 from penstock.spark.tables.files.data_files import FileLayout
+from penstock.spark.tables.files.partition_limits import NO_LIMITS, PartitionLimits
 from penstock.spark.tables.values.value_parsers import ParserPlan
 
 
@@ -36,8 +37,8 @@ class TaskPlan:
     """For an upsert: records without a value, which delete the row of their key."""
     required: tuple[str, ...] = ()
     """Columns that are required in the table: a row without a value there is a reject."""
-    filled: tuple[str, ...] = ()
-    """Columns in which the table cannot hold an empty text."""
+    limits: PartitionLimits = NO_LIMITS
+    """The columns that the table's partitions limit."""
     derived: frozenset[str] = frozenset()
     """The names of columns that the table's partitions add."""
     is_staged: bool = False

@@ -4,7 +4,6 @@
 | --- | --- |
 | a time or date outside of the years 1 to 9999 in UTC | Python, Arrow and others fail at it |
 | a record's timestamp outside of them | the same; in the table of bad records it is null |
-| an empty text by which a Delta table is partitioned | it is how Delta spells null there |
 
 Guarantees: returned rows have none of these values. Without such values, a column costs one check
 of its least and greatest value.

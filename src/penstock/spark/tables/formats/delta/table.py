@@ -76,6 +76,7 @@ from penstock.spark.tables.formats.port import (
     AnswerLostError,
     Compaction,
     Expiry,
+    FixedArrangement,
     PartitionsDifferError,
     TableMovedError,
     TableReplacedError,
@@ -95,7 +96,7 @@ def is_table(uri: str, storage_options: Mapping[str, str]) -> bool:
     return bool(DeltaTable.is_deltatable(uri, store_options(storage_options)))
 
 
-class DeltaLakeTable:
+class DeltaLakeTable(FixedArrangement):
     """One handle on a Delta table."""
 
     may_widen = False

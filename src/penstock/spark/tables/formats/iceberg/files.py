@@ -29,6 +29,7 @@ from pyiceberg.types import DateType, TimestampType, TimestamptzType
 from penstock.spark.tables.files.data_files import FileReceipt
 from penstock.spark.tables.files.file_partitions import PartitionValue
 from penstock.spark.tables.files.maintenance import SMALL_SHARE, is_worn
+from penstock.spark.tables.formats.iceberg.arrangement import sort_of
 from penstock.spark.tables.formats.iceberg.rows import READ_FORMATS
 from penstock.spark.tables.formats.port import LayoutChangedError
 
@@ -43,6 +44,7 @@ def data_files(
     """Return the files as entries of a manifest; `schema` is the one of their commit."""
     plan = compute_statistics_plan(schema, metadata.properties)
     mapping = parquet_path_to_id_mapping(schema)
+    sort = sort_of(metadata)
     return [
         DataFile.from_args(
             content=DataFileContent.DATA,
@@ -50,7 +52,8 @@ def data_files(
             file_format=FileFormat.PARQUET,
             partition=Record(*map(_stored, one.partition)),
             file_size_in_bytes=one.size_bytes,
-            sort_order_id=None,
+            # An unsorted file has no sort order id, whatever the table's order is.
+            sort_order_id=metadata.default_sort_order_id if one.sort and one.sort == sort else None,
             spec_id=metadata.default_spec_id,
             equality_ids=None,
             key_metadata=None,

@@ -24,6 +24,7 @@ from pyiceberg.exceptions import CommitStateUnknownException, TableAlreadyExists
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import AddSchemaUpdate, TableUpdate
 
 from penstock.spark.tables.formats.port import SchemaRefusedError, TableRefusedError
@@ -39,19 +40,23 @@ def is_nessie(catalog: Catalog) -> bool:
 
 
 def create_table(
-    catalog: Catalog, name: str, columns: Schema, spec: PartitionSpec, properties: Mapping[str, str]
+    catalog: Catalog,
+    name: str,
+    columns: Schema,
+    *,
+    spec: PartitionSpec,
+    order: SortOrder,
+    properties: Mapping[str, str],
 ) -> None:
     """Create the table if it is missing; in Nessie with an empty snapshot."""
-    if not is_nessie(catalog):
-        catalog.create_table_if_not_exists(
-            name, columns, partition_spec=spec, properties=dict(properties)
-        )
-        return
+    create = catalog.create_table if is_nessie(catalog) else catalog.create_table_if_not_exists
     try:
-        table = catalog.create_table(
-            name, columns, partition_spec=spec, properties=dict(properties)
+        table = create(
+            name, columns, partition_spec=spec, sort_order=order, properties=dict(properties)
         )
     except TableAlreadyExistsError:
+        return
+    if not is_nessie(catalog):
         return
     first = table.transaction()
     first.update_snapshot().fast_append().commit()

@@ -6,13 +6,15 @@ features are rejected by name, when the table is opened and before every commit.
 | what a table may have | what Penstock does |
 | --- | --- |
 | format version 1 or 2 | writes it |
-| format version 3 and above | refuses it: row lineage and defaults are not written |
+| format version 3 and above | refuses it: `pyiceberg` does not write it, and no row lineage |
 | types that `pyiceberg` does not know | refuses it: they come with version 3 |
 | required columns | stay required; a row without a value is a reject, see `schema_changes` |
 | identifier fields | writes it; Iceberg asks no writer to keep them unique, and an upsert does |
-| a sort order | writes it; files say that they are not sorted, as Iceberg allows it |
+| a sort order by columns | writes sorted files |
+| a sort order by transforms | files say that they are not sorted, as Iceberg allows it |
 | partitions that changed | writes files of the newest partitions; older files stay |
-| partitions by bucket, truncate, year or void | refuses it |
+| partitions by identity, hour, day, month, year, bucket, truncate | writes it |
+| partitions by void | refuses it |
 | position deletes | reads them, and writes them with `upserts = "merge_on_read"` (version 2) |
 | data files of ORC | writes it; they are compacted and changed by upserts |
 | data files of Avro | appends; compaction leaves them alone, an upsert that changes one stops |
@@ -29,7 +31,7 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from penstock.spark.tables.formats.iceberg.schema import fields_of
+from penstock.spark.tables.formats.iceberg.arrangement import fields_of
 from penstock.spark.tables.formats.port import TableRefusedError
 
 VERSIONS: Final = (1, 2)

@@ -1,42 +1,22 @@
-"""Converts between Arrow's and Iceberg's schemas: field ids, partitions, possible changes.
+"""Converts between Arrow's and Iceberg's schemas: field ids and possible changes.
 
 Iceberg identifies columns by their ids, which a data file contains. A new column has an id before
 its commit, because ids are consecutive: writers of files get the future schema here. The commit is
 rejected when the table's schema has changed since.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.manifest import DataFile
-from pyiceberg.partitioning import PartitionField as IcebergPartitionField
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table
-from pyiceberg.transforms import (
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-)
-from pyiceberg.transforms import Transform as IcebergTransform
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
-from penstock.spark.tables.files.file_partitions import PartitionField, Transform, text_of
-from penstock.spark.tables.files.table_facts import Partition
-from penstock.spark.tables.formats.port import SchemaRefusedError, TableError
+from penstock.spark.tables.formats.port import SchemaRefusedError
 
-_TRANSFORMS: Final[dict[Transform, type]] = {
-    Transform.IDENTITY: IdentityTransform,
-    Transform.DAY: DayTransform,
-    Transform.HOUR: HourTransform,
-    Transform.MONTH: MonthTransform,
-}
-_PARTITION_ID_FIRST: Final = 1000
-"""The first id of Iceberg's partition fields."""
 _FIELD_ID: Final = b"PARQUET:field_id"
 _Path = tuple[str, ...]
 
@@ -45,64 +25,6 @@ def new_schema(schema: pa.Schema) -> Schema:
     """Return a schema for a new table, with ids starting at 1."""
     _require_distinct(schema)
     return assign_fresh_schema_ids(Catalog._convert_schema_if_needed(schema))
-
-
-def new_spec(schema: Schema, fields: Sequence[PartitionField]) -> PartitionSpec:
-    """Return the partitioning of a new table."""
-    return PartitionSpec(
-        *(
-            IcebergPartitionField(
-                source_id=schema.find_field(one.column).field_id,
-                field_id=_PARTITION_ID_FIRST + number,
-                transform=_TRANSFORMS[one.transform](),
-                name=one.name,
-            )
-            for number, one in enumerate(fields)
-        )
-    )
-
-
-def fields_of(table: Table) -> tuple[PartitionField, ...]:
-    """Return the table's partitioning; raise `TableError` if Penstock cannot write it."""
-    schema = table.schema()
-    return tuple(
-        PartitionField(_path_of(schema, one.source_id), _transform_of(one.transform, table))
-        for one in table.spec().fields
-    )
-
-
-def _path_of(schema: Schema, field_id: int) -> str:
-    path = schema.find_column_name(field_id)
-    assert path is not None, "a partition is of a column that the table has"
-    return path
-
-
-def partition_reader(table: Table) -> Callable[[DataFile], Partition]:
-    """Return a function that returns the partition of a file, as text."""
-    fields = fields_of(table)
-    names = [one.name for one in table.spec().fields]
-    spec_id = table.spec().spec_id
-
-    def partition_of(file: DataFile) -> Partition:
-        if file.spec_id != spec_id:  # from before the table's partitioning changed
-            return (("partition spec", str(file.spec_id)), ("partition", str(file.partition)))
-        return tuple(
-            (name, text_of(file.partition[number], field.transform))
-            for number, (name, field) in enumerate(zip(names, fields, strict=True))
-        )
-
-    return partition_of
-
-
-def _transform_of(transform: IcebergTransform, table: Table) -> Transform:  # type: ignore[type-arg]
-    for known, kind in _TRANSFORMS.items():
-        if isinstance(transform, kind):
-            return known
-    raise TableError(
-        f"table {'.'.join(table.name())} is partitioned by {transform}, and Penstock writes "
-        "partitions by column, day, hour and month. Change the table's partitions, which Iceberg "
-        "does without writing data again, or name another table."
-    )
 
 
 def planned_schema(table: Table, schema: pa.Schema) -> Schema:

@@ -8,7 +8,7 @@ top of any other commit, and would add a zombie's files after its successor's. A
 for retries (`commit.retry.num-retries`) is not changed; it is for other writers.
 
 Notes are searched for among the ancestors of the current snapshot, not only in it: a compaction or
-another writer's append may be the newest. Expired notes are in the copy. Maintenance is in
+another writer's append may be the newest (`iceberg.note_history`). Maintenance is in
 `iceberg.maintenance`.
 """
 
@@ -25,7 +25,6 @@ from pyiceberg.exceptions import (
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import Transaction
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
@@ -38,14 +37,15 @@ from pyiceberg.table.update import (
 from pyiceberg.table.update.snapshot import ExpireSnapshots, UpdateSnapshot
 
 from penstock.core.clock import Clock, SystemClock
-from penstock.spark.tables.commit.decisions import Commit, TableState, newest_note
-from penstock.spark.tables.commit.note import CommitNote, NoteError, read_note, write_note
+from penstock.spark.tables.commit.decisions import Commit, TableState
+from penstock.spark.tables.commit.note import write_note
 from penstock.spark.tables.definition.model import Expectation, Upserts
 from penstock.spark.tables.files.data_files import (
     FileLayout,
     FileReceipt,
     remove_files,
 )
+from penstock.spark.tables.files.file_order import SortField, require_sortable
 from penstock.spark.tables.files.file_partitions import PartitionField, require_partitionable
 from penstock.spark.tables.files.storages import Directory
 from penstock.spark.tables.files.table_facts import (
@@ -57,6 +57,14 @@ from penstock.spark.tables.files.table_facts import (
 from penstock.spark.tables.files.upsert import Changes
 from penstock.spark.tables.formats.iceberg import maintenance as iceberg_maintenance
 from penstock.spark.tables.formats.iceberg import nessie
+from penstock.spark.tables.formats.iceberg.arrangement import (
+    changes_for,
+    fields_of,
+    new_sort_order,
+    new_spec,
+    partition_reader,
+    sort_of,
+)
 from penstock.spark.tables.formats.iceberg.change import Change
 from penstock.spark.tables.formats.iceberg.files import (
     data_files,
@@ -65,6 +73,7 @@ from penstock.spark.tables.formats.iceberg.files import (
 )
 from penstock.spark.tables.formats.iceberg.key_places import KeyPlaces
 from penstock.spark.tables.formats.iceberg.merge_on_read import mark_deleted
+from penstock.spark.tables.formats.iceberg.note_history import state_of
 from penstock.spark.tables.formats.iceberg.note_keys import (
     KEPT_AT_PREFIX,
     KEPT_PREFIX,
@@ -84,11 +93,8 @@ from penstock.spark.tables.formats.iceberg.protocol import (
 from penstock.spark.tables.formats.iceberg.replacement import stage_files
 from penstock.spark.tables.formats.iceberg.rows import IcebergRows
 from penstock.spark.tables.formats.iceberg.schema import (
-    fields_of,
     kept_required,
     new_schema,
-    new_spec,
-    partition_reader,
     plain_schema,
     planned_schema,
     with_ids,
@@ -98,6 +104,7 @@ from penstock.spark.tables.formats.iceberg.storage import (
     has_expired,
     open_catalog,
 )
+from penstock.spark.tables.formats.iceberg.truncatable import require_truncatable
 from penstock.spark.tables.formats.iceberg.upsert import (
     Rewrite,
     merge_files,
@@ -106,6 +113,7 @@ from penstock.spark.tables.formats.iceberg.upsert import (
 )
 from penstock.spark.tables.formats.port import (
     AnswerLostError,
+    Arrangement,
     Compaction,
     Expiry,
     TableMovedError,
@@ -163,16 +171,25 @@ class IcebergTable:
         schema: pa.Schema,
         *,
         partitions: Sequence[PartitionField] = (),
+        sort: Sequence[SortField] = (),
         clock: Clock | None = None,
         upserts: Upserts = Upserts.COPY_ON_WRITE,
     ) -> "IcebergTable":
         """Create the table and its namespace, or open an existing table."""
         require_partitionable(partitions, schema)
+        require_sortable(sort, schema)
         opened = open_catalog(catalog)
         with suppress(NamespaceAlreadyExistsError):  # two processes create it at the same time
             opened.create_namespace_if_not_exists(Catalog.namespace_from(name))
         columns = new_schema(schema)
-        nessie.create_table(opened, name, columns, new_spec(columns, partitions), NEW_TABLE)
+        nessie.create_table(
+            opened,
+            name,
+            columns,
+            spec=new_spec(columns, partitions),
+            order=new_sort_order(columns, sort),
+            properties=NEW_TABLE,
+        )
         opened.close()
         return cls(catalog, name, clock=clock, upserts=upserts)
 
@@ -218,7 +235,16 @@ class IcebergTable:
         fields = fields_of(self._table)
         require_partitionable(fields, schema)
         rows = with_ids(schema, planned_schema(self._table, schema))
-        return FileLayout(Directory(self._directory(), self._storage), rows, fields)
+        directory = Directory(self._directory(), self._storage)
+        return FileLayout(directory, rows, fields, sort=sort_of(self._table.metadata))
+
+    def arrangement(self) -> Arrangement:
+        """Return the partitions and the sort order of new files."""
+        return Arrangement(fields_of(self._table), sort_of(self._table.metadata))
+
+    def require_arrangeable(self, wanted: Arrangement) -> None:
+        """Raise `OptionError` if an upsert could not rewrite a row into these partitions."""
+        require_truncatable(self._table, set(wanted.partitions) - set(fields_of(self._table)))
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Return these columns of all rows."""
@@ -247,55 +273,7 @@ class IcebergTable:
         return data_directory(self._table.metadata)
 
     def _state(self) -> TableState:
-        properties = self._table.metadata.properties
-        kept = {
-            name.removeprefix(KEPT_PREFIX): read_note(text)
-            for name, text in properties.items()
-            if name.startswith(KEPT_PREFIX)
-        }
-        found, is_whole = self._notes_in_history(frozenset(kept))
-        current = self._table.current_snapshot()
-        notes = {}
-        for name in {*kept, *found}:
-            if name not in found and not is_whole:
-                self._require_not_before(current, name)
-            note = newest_note(found.get(name), kept.get(name), is_whole=is_whole)
-            if note is not None:
-                notes[name] = note
-        return TableState(notes, NO_SNAPSHOT if current is None else current.snapshot_id)
-
-    def _notes_in_history(self, wanted: frozenset[str]) -> tuple[dict[str, CommitNote], bool]:
-        """Return the newest note of each pipeline in the history; whether it is complete."""
-        by_id = {one.snapshot_id: one for one in self._table.metadata.snapshots}
-        found: dict[str, CommitNote] = {}
-        at = self._table.metadata.current_snapshot_id
-        while at is not None:
-            snapshot = by_id.get(at)
-            if snapshot is None:
-                return found, False
-            pipeline = snapshot.summary[PIPELINE_KEY] if snapshot.summary else None
-            if pipeline is not None and pipeline not in found:
-                assert snapshot.summary is not None
-                found[pipeline] = read_note(str(snapshot.summary[NOTE_KEY]))
-                if wanted and wanted <= found.keys():
-                    return found, False  # earlier snapshots are older
-            at = snapshot.parent_snapshot_id
-            if at is None:
-                # An expiry by pyiceberg leaves the oldest snapshot without a parent, like the
-                # table's first one: only the first has the first sequence number.
-                return found, snapshot.sequence_number == 1
-        return found, True
-
-    def _require_not_before(self, current: Snapshot | None, pipeline: str) -> None:
-        """Raise after a rollback to before a note if the history is cut: the state is unknown."""
-        kept_at = int(self._table.metadata.properties.get(f"{KEPT_AT_PREFIX}{pipeline}", "0"))
-        if current is None or (current.sequence_number or 0) < kept_at:
-            raise NoteError(
-                f"the table was rolled back to a snapshot from before the last commit of pipeline "
-                f"'{pipeline}', and the snapshots that say what it held then have expired. Roll it "
-                "forward again, or name another table and the offsets from which the pipeline "
-                "shall go on there."
-            )
+        return state_of(self._table.metadata)
 
     # --- Committing ---
 
@@ -320,6 +298,17 @@ class IcebergTable:
         except TableMovedError:
             remove_files(layout.directory, rewrite.receipts)  # the next attempt writes other files
             raise
+
+    def arrange(self, after: TableState, wanted: Arrangement) -> TableState:
+        """Change the default partition spec and sort order, in one commit without a snapshot."""
+        self._require(after)
+        require_partitionable(wanted.partitions, self.schema())
+        require_sortable(wanted.sort, self.schema())
+        self.require_arrangeable(wanted)
+        change = Change(self._table)
+        change._apply(*changes_for(self._table, wanted))
+        self._commit(change)
+        return self._state()
 
     def _planned(self, schema: pa.Schema | None) -> pa.Schema:
         """Return all columns after a commit with this schema."""
