@@ -257,3 +257,83 @@ def test_a_recording_begins_with_another_disk() -> None:
     disk.open_file("/d/a").write_at(b"more", 13)
     assert disk.after(1, Fate.LOST).read_file("/d/a") == b"syncedpending"
     assert disk.after(1, Fate.KEPT).read_file("/d/a") == b"syncedpendingmore"
+
+
+def test_a_linked_file_stays_until_its_last_name_is_gone(place: Place) -> None:
+    filesystem, base = place
+    filesystem.create_file(f"{base}/a").write_at(b"hello", 0)
+    filesystem.make_directory(f"{base}/links")
+    filesystem.link_file(f"{base}/a", f"{base}/links/b")
+    assert filesystem.link_count(f"{base}/a") == filesystem.link_count(f"{base}/links/b") == 2
+    number = filesystem.file_number(f"{base}/a")
+    assert filesystem.file_number(f"{base}/links/b") == number
+    filesystem.create_file(f"{base}/links/c").close()
+    assert filesystem.file_number(f"{base}/links/c") != number
+    filesystem.remove_file(f"{base}/links/c")
+    filesystem.remove_file(f"{base}/a")
+    assert filesystem.link_count(f"{base}/links/b") == 1
+    assert filesystem.read_file(f"{base}/links/b") == b"hello"
+    filesystem.remove_file(f"{base}/links/b")
+    with pytest.raises(FileNotFoundError):
+        filesystem.read_file(f"{base}/links/b")
+
+
+def test_a_linked_file_is_not_the_one_that_replaces_its_name(place: Place) -> None:
+    """Compaction renames a new file over the old name."""
+    filesystem, base = place
+    filesystem.create_file(f"{base}/a").write_at(b"old", 0)
+    filesystem.link_file(f"{base}/a", f"{base}/b")
+    filesystem.create_file(f"{base}/c").write_at(b"new", 0)
+    filesystem.rename(f"{base}/c", f"{base}/a")
+    assert (filesystem.read_file(f"{base}/a"), filesystem.read_file(f"{base}/b")) == (
+        b"new",
+        b"old",
+    )
+    assert filesystem.link_count(f"{base}/a") == filesystem.link_count(f"{base}/b") == 1
+
+
+def test_a_link_needs_a_source_and_a_free_name(place: Place) -> None:
+    filesystem, base = place
+    filesystem.create_file(f"{base}/a")
+    filesystem.create_file(f"{base}/b")
+    with pytest.raises(FileExistsError):
+        filesystem.link_file(f"{base}/a", f"{base}/b")
+    with pytest.raises(FileNotFoundError):
+        filesystem.link_file(f"{base}/missing", f"{base}/c")
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.KEPT])
+def test_a_link_is_durable_with_its_directory(fate: Fate) -> None:
+    disk = RecordingDisk()
+    disk.make_directory("/d")
+    disk.sync_directory("/")
+    file = disk.create_file("/a")
+    file.write_at(b"x", 0)
+    file.sync()
+    disk.sync_directory("/")
+    disk.link_file("/a", "/d/b")
+    unsynced = len(disk.changes)
+    disk.sync_directory("/d")
+    disk.remove_file("/a")
+    disk.sync_directory("/")
+    before = disk.after(unsynced, fate)
+    assert before.read_file("/a") == b"x"
+    assert before.list_directory("/d") == (["b"] if fate is Fate.KEPT else [])
+    after = disk.after(len(disk.changes), Fate.LOST)
+    assert after.read_file("/d/b") == b"x"
+    assert after.link_count("/d/b") == 1
+
+
+def test_a_link_survives_a_power_cut_after_its_directory_was_synced() -> None:
+    disk = VolatileDisk()
+    disk.make_directory("/d")
+    disk.create_file("/a").write_at(b"x", 0)
+    disk.open_file("/a").sync()
+    disk.link_file("/a", "/d/b")
+    disk.sync_directory("/d")
+    disk.sync_directory("/")
+    disk.remove_file("/a")
+    disk.sync_directory("/")
+    after = disk.after_power_cut()
+    assert after.read_file("/d/b") == b"x"
+    assert (after.link_count("/d/b"), after.list_directory("/")) == (1, ["d"])

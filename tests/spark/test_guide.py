@@ -79,6 +79,7 @@ def reading_defaults(batch: SourceOptions, stream: SourceOptions) -> Mapping[str
         "fetchOffset.numRetries": stream.lookups.attempts,
         "fetchOffset.retryIntervalMs": stream.lookups.pause_ms,
         "partition.metadata.cache.ttl.ms": stream.lookups.topics_ttl_ms,
+        "segments": stream.sealed.use.value,
     }
 
 

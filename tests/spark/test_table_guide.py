@@ -19,6 +19,7 @@ from penstock.spark.tables.definition import (
     catalogs,
     change_definition,
     operation_keys,
+    registry_section,
     table_section,
 )
 from penstock.spark.tables.definition import reader as definition_reader
@@ -121,6 +122,7 @@ def test_every_key_is_in_the_guide_and_no_other() -> None:
         *keys_of("table", "read_path", catalogs),
         *keys_of("value", "_value"),
         *keys_of("value", "read_changes", change_definition),
+        *keys_of("value", "read_registry", registry_section),
         *keys_of("value", "_sequence_by", change_definition),
         *keys_of("expectations", "_expectations"),
         *keys_of("trigger", "_trigger"),

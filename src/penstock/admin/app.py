@@ -7,7 +7,7 @@
     /api/v1/status           health, reasons, limits
     /api/v1/openapi.json     the OpenAPI description of these paths
     /api/v1/...              the operations of `topics`, `groups`, `brokers`, `transactions`,
-                             `client_sessions`, `pipes`
+                             `client_sessions`, `pipes`, `leases`
 
 Every request is bounded: its body, its time, and the number of concurrent requests. Every answer
 but a success is `application/problem+json`. A path is matched as it was sent, before it is decoded:
@@ -35,6 +35,7 @@ from penstock.admin.browser_safety import objection
 from penstock.admin.desk import Desk
 from penstock.admin.edge import push_sessions
 from penstock.admin.error_problems import problem_of
+from penstock.admin.leases import lease_operations
 from penstock.admin.model import Input
 from penstock.admin.openapi import describe
 from penstock.admin.operation import API_PREFIX, Asked, Operation
@@ -78,6 +79,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *push_sessions.OPERATIONS,
     *pipe_operations.OPERATIONS,
     *refresh_operations.OPERATIONS,
+    *lease_operations.OPERATIONS,
 )
 """All administrative operations."""
 

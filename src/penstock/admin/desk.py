@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.admin.model import Answer
 from penstock.admin.operation import Asked, Operation
-from penstock.admin.ports import Caller, ClusterDoor, PipeDesk, SessionBook
+from penstock.admin.ports import Caller, ClusterDoor, LeaseDesk, PipeDesk, SessionBook
 from penstock.admin.problems import RETRY_AFTER_SECONDS, RefusedError, refused, stopping
 
 WORKERS: Final = 4
@@ -34,11 +34,13 @@ class Desk:
         door: ClusterDoor,
         sessions: SessionBook | None = None,
         pipes: PipeDesk | None = None,
+        leases: LeaseDesk | None = None,
     ) -> None:
-        """Without `sessions` and `pipes`, their operations are refused."""
+        """Without `sessions`, `pipes` and `leases`, their operations are refused."""
         self._door = door
         self._sessions = sessions
         self._pipes = pipes
+        self._leases = leases
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="admin")
         self._under_way = 0
         self.is_stopping = False
@@ -49,14 +51,8 @@ class Desk:
             raise stopping()
         if self._under_way >= OPERATIONS_MAX:
             raise _busy(f"{OPERATIONS_MAX} requests are being handled already.")
-        if operation.on_broker is not None:
-            if self._sessions is None:
-                raise _busy("The broker does not list its sessions yet.")
-            return operation.on_broker(self._sessions, caller, asked)
-        if operation.on_pipes is not None:
-            if self._pipes is None:
-                raise _busy("The broker does not list its pipes yet.")
-            return await operation.on_pipes(self._pipes, caller, asked)
+        if operation.is_on_loop:
+            return await self._on_loop(operation, asked, caller)
         self._under_way += 1
         loop = asyncio.get_running_loop()
         future = self._workers.submit(self._run, operation, asked, caller)
@@ -70,6 +66,20 @@ class Desk:
             if self.is_stopping:
                 raise stopping() from None
             raise _busy("Its time was over before its turn came.") from None
+
+    async def _on_loop(self, operation: Operation, asked: Asked, caller: Caller) -> Answer | None:
+        if operation.on_broker is not None:
+            if self._sessions is None:
+                raise _busy("The broker does not list its sessions yet.")
+            return operation.on_broker(self._sessions, caller, asked)
+        if operation.on_pipes is not None:
+            if self._pipes is None:
+                raise _busy("The broker does not list its pipes yet.")
+            return await operation.on_pipes(self._pipes, caller, asked)
+        assert operation.on_leases is not None
+        if self._leases is None:
+            raise _busy("The broker grants no leases yet.")
+        return await operation.on_leases(self._leases, caller, asked)
 
     def stop(self) -> None:
         """Accept no more operations; a running one ends with its connection."""

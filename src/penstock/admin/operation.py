@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from penstock.admin.model import Answer, Input, Page
-from penstock.admin.ports import Caller, PipeDesk, SessionBook
+from penstock.admin.ports import Caller, LeaseDesk, PipeDesk, SessionBook
 from penstock.client.cluster import Cluster
 
 API_PREFIX: Final = "/api/v1"
@@ -65,6 +65,8 @@ class Operation:
     """Instead of `call`, on the event loop, for an operation that Kafka's protocol has not."""
     on_pipes: Callable[[PipeDesk, Caller, Asked], Awaitable[Answer | None]] | None = None
     """Instead of `call`, on the event loop, for an operation on pipes."""
+    on_leases: Callable[[LeaseDesk, Caller, Asked], Awaitable[Answer | None]] | None = None
+    """Instead of `call`, on the event loop, for an operation on leases."""
     location: Callable[[Asked], str] | None = None
     """The path of the created resource, for `Location`."""
 
@@ -72,6 +74,12 @@ class Operation:
         assert self.method in {"GET", "POST", "PATCH", "DELETE"}, self.method
         assert self.method != "GET" or self.body_model is None, self.name
         assert (self.answer is None) == (self.status == 204), self.name
+
+    @property
+    def is_on_loop(self) -> bool:
+        """Whether the broker itself carries it out, on its event loop."""
+        by = (self.on_broker, self.on_pipes, self.on_leases)
+        return any(one is not None for one in by)
 
 
 def page(

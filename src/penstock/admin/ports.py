@@ -1,8 +1,9 @@
 """The ports of the HTTP interface to its broker; `node` implements them.
 
-There are five ports: the state of the broker itself, the identity of HTTP callers, the sessions of
-Kafka clients, its pipes, and a client of the broker. Everything else is requested over the wire, as
-by any client, with the identity of the caller: the interface has no rights of its own.
+There are six ports: the state of the broker itself, the identity of HTTP callers, the sessions of
+Kafka clients, its pipes, its leases of segments, and a client of the broker. Everything else is
+requested over the wire, as by any client, with the identity of the caller: the interface has no
+rights of its own.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 from penstock.admin.health import Facts
+from penstock.admin.models.lease_models import GrantedLease, LeaseEntry, NewLease
 from penstock.admin.pipe_models import (
     NewPipe,
     NewRefresh,
@@ -20,6 +22,7 @@ from penstock.admin.pipe_models import (
     SentRefresh,
 )
 from penstock.client.cluster import Cluster
+from penstock.core.errors import PenstockError
 from penstock.core.metrics import Registry
 from penstock.security.acls.values import Operation
 from penstock.security.principal import ANONYMOUS, Principal
@@ -259,6 +262,26 @@ class PipeDesk(Protocol):
         self, name: str, topics: Sequence[str], start: Literal["earliest", "latest"]
     ) -> list[str]:
         """Send topics of an up pipe from the start or the end of their logs; return their names."""
+        ...
+
+
+class LeaseDesk(Protocol):
+    """The leases of sealed segments; its methods belong to the event loop."""
+
+    async def grant(self, caller: Caller, wanted: NewLease) -> GrantedLease:
+        """Lease sealed segments of a topic that the caller may read."""
+        ...
+
+    def leases(self, caller: Caller) -> Sequence[LeaseEntry]:
+        """Return the leases that the caller may see, the oldest first."""
+        ...
+
+    async def release(self, caller: Caller, lease: str) -> bool:
+        """End a lease; False if there is none that the caller may end."""
+        ...
+
+    def is_temporary(self, error: PenstockError) -> bool:
+        """Whether the same request may succeed later."""
         ...
 
 

@@ -32,7 +32,14 @@ from penstock.admin.app import (
 from penstock.admin.browser_safety import allowed_names
 from penstock.admin.desk import Desk
 from penstock.admin.places import Places
-from penstock.admin.ports import BrokerView, CallerCheck, ClusterDoor, PipeDesk, SessionBook
+from penstock.admin.ports import (
+    BrokerView,
+    CallerCheck,
+    ClusterDoor,
+    LeaseDesk,
+    PipeDesk,
+    SessionBook,
+)
 from penstock.admin.problems import CONTENT_TYPE, Problem
 from penstock.admin.strict_buffer import HEAD_BYTES_MAX, StrictBuffer
 from penstock.core.settings.admin_settings import AdminSettings
@@ -263,8 +270,9 @@ class AdminServer(HttpServer):
         settings: AdminSettings,
         sessions: SessionBook | None = None,
         pipes: PipeDesk | None = None,
+        leases: LeaseDesk | None = None,
     ) -> None:
-        self._desk = Desk(door, sessions, pipes)
+        self._desk = Desk(door, sessions, pipes, leases)
         names = allowed_names(settings.allowed_hosts, settings.host)
         super().__init__(make_app(view, self._desk, check, allowed_names=names))
 

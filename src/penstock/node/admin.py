@@ -142,6 +142,7 @@ class AdminPort:
         from penstock.node.admin_sessions import NodeSessions
         from penstock.node.admin_view import NodeView
         from penstock.node.inside_door import InsideDoor
+        from penstock.node.leases.lease_desk import NodeLeases
         from penstock.node.pipes.admin_pipes import NodePipes
         from penstock.node.refresh.refresh_desk import NodeRefreshes
         from penstock.node.security.admin_callers import AdminCallers
@@ -170,7 +171,8 @@ class AdminPort:
         sessions = NodeSessions(lambda: self._served, self._clock)
         refreshes = NodeRefreshes(lambda: self._served, self._clock, self.refreshes)
         pipes = NodePipes(lambda: self._served, refreshes)
-        return AdminServer(view, door, check, self._settings.admin, sessions, pipes)
+        leases = NodeLeases(lambda: self._served, has_files=self._settings.node.storage != "memory")
+        return AdminServer(view, door, check, self._settings.admin, sessions, pipes, leases)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

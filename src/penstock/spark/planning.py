@@ -77,6 +77,27 @@ class LossAddress(NamedTuple):
     """The number of the task's plan in that run."""
 
 
+class SealedPart(NamedTuple):
+    """Whole batches of one leased file."""
+
+    path: str
+    begin: int
+    end: int
+    """The position after the last batch."""
+    base_offset: int
+    next_offset: int
+    """The bounds of its offsets: those of the segment."""
+
+
+class SealedSplit(NamedTuple):
+    """The files of a task that reads them without the broker."""
+
+    parts: tuple[SealedPart, ...]
+    """In the order of their offsets."""
+    aborted: tuple[tuple[int, int, int], ...]
+    """Aborted transactions with records here: producer id, first offset, offset of the marker."""
+
+
 class ReadTask(NamedTuple):
     """The input of one task: a range, the id of its topic, and the newest leader epoch."""
 
@@ -85,6 +106,8 @@ class ReadTask(NamedTuple):
     leader_epoch: int
     losses_to: LossAddress | None = None
     """None: the task only logs its losses."""
+    sealed: SealedSplit | None = None
+    """None: the task reads through Fetch."""
 
 
 def estimate_record_bytes(
@@ -98,6 +121,15 @@ def estimate_record_bytes(
         for at, size in log_bytes.items()
         if size > 0 and at in starts and ends.get(at, 0) > starts[at]
     }
+
+
+def lag_bytes(
+    ranges: Iterable[OffsetRange],
+    ends: Mapping[TopicPartition, int],
+    record_bytes: Mapping[TopicPartition, float],
+) -> float:
+    """Return the stored bytes from the start of a batch to the ends of its partitions."""
+    return sum((ends[one.at] - one.from_offset) * _size_of(record_bytes, one.at) for one in ranges)
 
 
 def must_wait(

@@ -25,7 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.core.clock import Clock
-from penstock.core.errors import LogDirectoryOfflineError, PenstockError
+from penstock.core.errors import LogDirectoryOfflineError, PenstockError, StorageBusyError
 from penstock.core.stopping import WORK_STOP_SECONDS_MAX, StopDeadline
 from penstock.core.types import TopicPartition
 from penstock.storage.cut_runner import CutRunner
@@ -33,6 +33,8 @@ from penstock.storage.disk.disk_guard import FREE_BYTES_MIN_DEFAULT, DiskGuard
 from penstock.storage.disk.disk_watch import DiskWatch
 from penstock.storage.disk.filesystem import RETRIABLE_ERRNOS
 from penstock.storage.group_commit import GroupCommit
+from penstock.storage.leases.lease_book import Lease, LeaseBook
+from penstock.storage.leases.lease_rules import LeaseRefusedError, LeaseWish
 from penstock.storage.log.partition_log import PartitionLog
 from penstock.storage.log_manager import LogManager
 from penstock.storage.log_starts import LogStarts
@@ -87,6 +89,9 @@ class StorageService(ThreadedReads):
         self._file_removal = asyncio.Lock()
         """Held while files of segments or logs are removed: a name may be used again afterwards."""
         self._cleaner: LogCleaner | None = None
+        self.leases = LeaseBook(
+            manager, clock, self._disks.guards, self._work, self._file_removal, asyncio.sleep
+        )
         self._log_starts = LogStarts(manager, self._work, asyncio.Lock)
         self._round_done = asyncio.Event()
         self._runner = CutRunner(
@@ -98,8 +103,8 @@ class StorageService(ThreadedReads):
             self._forget_detached,
             self._note_damage,
         )
-        self._cuts: set[asyncio.Task[dict[TopicPartition, PenstockError]]] = set()
-        """Truncations under way. They end when their callers are cancelled, too."""
+        self._cuts: set[asyncio.Task[object]] = set()
+        """Truncations and grants under way. They end when their callers are cancelled, too."""
 
     # --- Life ---
 
@@ -108,6 +113,7 @@ class StorageService(ThreadedReads):
         self._loop = loop
         self._pool = WorkerPool(loop)
         self._disks.measure_all()
+        self.leases.load()
         for flusher in self.manager.flushers:
             directory = flusher.directory
             # An append on the loop, a sync or a removal on a thread: each may detect the failure.
@@ -169,6 +175,9 @@ class StorageService(ThreadedReads):
         async with self._file_removal:
             going = {self.manager.logs.get(partition) for partition in partitions}
             await self._wait_between_rounds(going)
+            # A lease that cannot end now has the files by its own names, and their bytes stay.
+            with suppress(StorageBusyError):
+                await self.leases.break_all(partitions)
             for removal in self.manager.take_out(partitions):
                 await self._work(removal.rename)
             logs = self.manager.logs
@@ -220,20 +229,35 @@ class StorageService(ThreadedReads):
             raise error
         await self._work(self.manager.purge_deleted)
 
-    async def _run_cut(
-        self, cut: Coroutine[None, None, dict[TopicPartition, PenstockError]]
-    ) -> dict[TopicPartition, PenstockError]:
+    async def grant_lease(self, wishes: Sequence[LeaseWish], seconds: int, principal: str) -> Lease:
+        """Lease sealed segments; see `leases.lease_book`. A cancelled caller gets no lease."""
+        task = self._begin_cut(self.leases.grant(wishes, seconds, principal))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._release_unwanted)
+            raise
+
+    def _release_unwanted(self, task: "asyncio.Task[Lease]") -> None:
+        if not task.cancelled() and task.exception() is None and task.result().partitions:
+            self._begin_cut(self.leases.release(task.result().note.lease_id))
+
+    async def _run_cut(self, cut: Coroutine[None, None, Result]) -> Result:
         """Run a cut to its end, also if the caller is cancelled; `stop` waits for it."""
+        return await asyncio.shield(self._begin_cut(cut))
+
+    def _begin_cut(self, cut: Coroutine[None, None, Result]) -> "asyncio.Task[Result]":
         assert self._loop is not None, "the service is not started"
         task = self._loop.create_task(cut)
         self._cuts.add(task)
         task.add_done_callback(self._cut_ended)
-        return await asyncio.shield(task)
+        return task
 
-    def _cut_ended(self, task: "asyncio.Task[dict[TopicPartition, PenstockError]]") -> None:
+    def _cut_ended(self, task: "asyncio.Task[Result]") -> None:
         self._cuts.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.warning("a truncation did not end: %s", task.exception())
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, LeaseRefusedError):
+            logger.warning("a truncation or a lease did not end: %s", error)
         if self._pool is not None:
             self.schedule_flush()
 
@@ -246,10 +270,14 @@ class StorageService(ThreadedReads):
                 task.cancel()
 
     async def _wait_unused(self, logs: set[PartitionLog]) -> None:
-        """Return when no round and no snapshot works on these logs; other rounds go on."""
+        """Return when no round and no snapshot works on these logs; other rounds go on.
+
+        Their files will change, so their leases end, too.
+        """
         while any(log.is_flushing for log in logs) or self._commit.is_storing(logs):
             self._round_done.clear()
             await self._round_done.wait()
+        await self.leases.break_all(log.topic_partition for log in logs)
 
     def _forget_detached(self, log: PartitionLog) -> None:
         """Forget segments of a restarted log that wait for their removal: their files are gone."""
@@ -359,11 +387,12 @@ class StorageService(ThreadedReads):
         await self._cleaner.clean_logs()
 
     async def sample_space(self) -> None:
-        """Measure the free disk space; when it is low, retention runs early."""
+        """Measure the free disk space; when it is low, retention runs early, and leases end."""
         if await self._disks.sample(self._work):
             # Retention deletes nothing above a log's last producer snapshot; take those missed.
             await self.checkpoint()
             await self.run_retention()
+        await self.leases.keep()
 
     def disk_guard(self, path: str) -> DiskGuard:
         """The guard of a data directory: whether it accepts new data, and its free space."""

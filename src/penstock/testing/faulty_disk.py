@@ -151,6 +151,19 @@ class FaultyDisk:
         self.before("remove", path)
         self._filesystem.remove_file(path)
 
+    def link_file(self, source: str, target: str) -> None:
+        """Add a second name for a file."""
+        self.before("link", target)
+        self._filesystem.link_file(source, target)
+
+    def link_count(self, path: str) -> int:
+        """Return the number of names of the file."""
+        return self._filesystem.link_count(path)
+
+    def file_number(self, path: str) -> int:
+        """Return the number of the file."""
+        return self._filesystem.file_number(path)
+
     def make_directory(self, path: str) -> None:
         """Create a directory."""
         self.before("make_directory", path)

@@ -83,17 +83,21 @@ class RecordingDisk(MemoryDisk):
         self.changes: list[Change] = []
         self._base = _Image({}, {})
         if base is not None:
-            self._adopt(base.root, self.root)
+            self._adopt(base.root, self.root, {})
             self._base = _Image.of(self.root)
 
-    def _adopt(self, source: Inode, target: Inode) -> None:
+    def _adopt(self, source: Inode, target: Inode, copies: dict[Inode, Inode]) -> None:
         """Copy another disk's tree; all of it counts as durable."""
         for name, child in source.entries().items():
-            copy = self.new_inode(is_directory=child.names is not None)
-            copy.data = bytearray(child.data)
+            copy = copies.get(child)
+            if copy is not None:
+                copy.links += 1
+            else:
+                copy = copies[child] = self.new_inode(is_directory=child.names is not None)
+                copy.data = bytearray(child.data)
             target.entries()[name] = copy
             if child.names is not None:
-                self._adopt(child, copy)
+                self._adopt(child, copy, copies)
 
     def record(self, change: Change) -> None:
         """Store a change."""
@@ -134,6 +138,13 @@ class RecordingDisk(MemoryDisk):
         parent, name = self.parent_of(path)
         self.record(Change("name", parent.number, removed=name, label=f"remove {path}"))
         super().remove_file(path)
+
+    def link_file(self, source: str, target: str) -> None:
+        """Add a second name for a file."""
+        super().link_file(source, target)
+        parent, name = self.parent_of(target)
+        added = (name, self.find(source).number, False)
+        self.record(Change("name", parent.number, added=added, label=f"link {source} {target}"))
 
     def make_directory(self, path: str) -> None:
         """Create a directory."""
@@ -259,14 +270,22 @@ class _Image:
     def disk(self) -> MemoryDisk:
         """Return the tree that can be reached from the root."""
         disk = MemoryDisk()
-        self._fill(disk, disk.root, 0)
+        self._fill(disk, disk.root, 0, {})
         return disk
 
-    def _fill(self, disk: MemoryDisk, directory: Inode, number: int) -> None:
+    def _fill(
+        self, disk: MemoryDisk, directory: Inode, number: int, files: dict[int, Inode]
+    ) -> None:
         for name, (child_number, is_directory) in self._names.get(number, {}).items():
+            if child_number in files:
+                child = files[child_number]
+                child.links += 1
+                directory.entries()[name] = child
+                continue
             child = disk.new_inode(is_directory=is_directory)
             directory.entries()[name] = child
             if is_directory:
-                self._fill(disk, child, child_number)
+                self._fill(disk, child, child_number, files)
             else:
+                files[child_number] = child
                 child.data = bytearray(self._data.get(child_number, b""))

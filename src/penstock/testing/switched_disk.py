@@ -112,6 +112,22 @@ class SwitchedDisk:
         if not self.is_cut_off:
             self.filesystem.remove_file(path)
 
+    def link_file(self, source: str, target: str) -> None:
+        """Add a second name for a file, unless the disk is full or cut off."""
+        if self.is_cut_off:
+            return
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "no space left on device (asked for by the test)")
+        self.filesystem.link_file(source, target)
+
+    def link_count(self, path: str) -> int:
+        """Return the number of names of the file."""
+        return self.filesystem.link_count(path)
+
+    def file_number(self, path: str) -> int:
+        """Return the number of the file."""
+        return self.filesystem.file_number(path)
+
     def make_directory(self, path: str) -> None:
         """Create a directory, unless the disk is cut off."""
         if not self.is_cut_off:

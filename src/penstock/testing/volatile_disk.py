@@ -91,17 +91,20 @@ class VolatileDisk(MemoryDisk):
     def after_power_cut(self) -> "VolatileDisk":
         """Return a disk with the present durable state."""
         with self.change:
-            return VolatileDisk(self._durable(self.root))
+            return VolatileDisk(self._durable(self.root, {}))
 
-    def _durable(self, inode: Inode) -> Inode:
-        copy = Inode(inode.number, is_directory=inode.names is not None)
+    def _durable(self, inode: Inode, copies: dict[Inode, Inode]) -> Inode:
+        if inode in copies:
+            copies[inode].links += 1
+            return copies[inode]
+        copy = copies[inode] = Inode(inode.number, is_directory=inode.names is not None)
         if inode.names is None:
             undo = self._undo.get(inode)
             copy.data = bytearray(inode.data) if undo is None else undo.undone(inode.data)
             copy.modified_ms = inode.modified_ms
             return copy
         names = self._synced_names.get(inode, inode.names)
-        copy.entries().update({name: self._durable(child) for name, child in names.items()})
+        copy.entries().update({name: self._durable(child, copies) for name, child in names.items()})
         return copy
 
     def _note_names(self, directory: Inode) -> None:
@@ -145,9 +148,15 @@ class VolatileDisk(MemoryDisk):
             parent, _ = self.parent_of(path)
             self._note_names(parent)
             super().remove_file(path)
-            if inode not in self._synced_names[parent].values():
+            if not inode.links and inode not in self._synced_names[parent].values():
                 # No power cut restores the file: its name was never durable.
                 self._undo.pop(inode, None)
+
+    def link_file(self, source: str, target: str) -> None:
+        """Add a second name for a file."""
+        with self.change:
+            self._note_names(self.parent_of(target)[0])
+            super().link_file(source, target)
 
     def make_directory(self, path: str) -> None:
         """Create a directory."""
@@ -170,6 +179,6 @@ class VolatileDisk(MemoryDisk):
             before = self._synced_names.pop(directory, {})
             named = set(directory.entries().values())
             for inode in before.values():
-                if inode not in named:
+                if inode not in named and not (inode.names is None and inode.links):
                     self._undo.pop(inode, None)
                     self._synced_names.pop(inode, None)

@@ -117,9 +117,16 @@ class AuditLog:
             self._timer = loop.call_later(GATHER_SECONDS, self.write_gathered)
         return found
 
-    def denied_over_http(self, peer: Peer, api: str, operation: Operation) -> None:
-        """An operation of the admin port itself, on the cluster, was not allowed."""
-        self._deny(_event(audit.DENIED, peer, api, operation, ResourceType.CLUSTER, CLUSTER_NAME))
+    def denied_over_http(
+        self,
+        peer: Peer,
+        api: str,
+        operation: Operation,
+        resource_type: ResourceType = ResourceType.CLUSTER,
+        name: str = CLUSTER_NAME,
+    ) -> None:
+        """An operation of the admin port itself was not allowed."""
+        self._deny(_event(audit.DENIED, peer, api, operation, resource_type, name))
 
     def write_gathered(self) -> None:
         """Write the denials that were gathered."""

@@ -13,7 +13,7 @@ With AvailableNow the ends are looked up once, and no batch goes beyond them.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import UnknownTopicOrPartitionError
@@ -24,11 +24,23 @@ from penstock.spark.loss import data_loss
 from penstock.spark.loss.channel import LossChannel
 from penstock.spark.loss.losses import LossCounter
 from penstock.spark.offsets import PartitionPosition, StreamOffset, read_offset, write_offset
-from penstock.spark.planning import OffsetRange, ReadLimits, ReadTask, split_ranges
+from penstock.spark.planning import (
+    OffsetRange,
+    ReadLimits,
+    ReadTask,
+    SealedSplit,
+    split_ranges,
+)
+from penstock.spark.sealed.sealed_segments import Known, SealedSegments
 from penstock.spark.source.lookups import Lookups
 from penstock.spark.source.options import SourceOptions
+from penstock.spark.source.segments import segments_of
 
 Document = dict[str, Any]
+
+SEALED_LAG_BYTES_MIN: Final = 1_073_741_824
+"""The lag, 1 GiB, above which a micro-batch asks for a lease: about a second of reading. A smaller
+one costs the broker less through Fetch than many leases do."""
 
 
 class _Decided(NamedTuple):
@@ -51,12 +63,14 @@ class MicroBatches:
         options: SourceOptions,
         clock: Clock | None = None,
         channel: LossChannel | None = None,
+        sealed: SealedSegments | None = None,
     ) -> None:
         """Create the batches; tasks report their losses through `channel`."""
         self._lookups = lookups
         self._options = options
         self._clock: Clock = clock or SystemClock()
         self._channel = channel
+        self._sealed = sealed or segments_of(options)
         self._losses = LossCounter(fail_on_data_loss=options.fail_on_data_loss)
         self._first: Document | None = None
         self._target: StreamOffset | None = None
@@ -180,15 +194,34 @@ class MicroBatches:
         self._hear_tasks()  # The last call for the tasks of the previous batch.
         losses_to = None if self._channel is None else self._channel.begin_batch()
         sizes = self._lookups.record_bytes(ends)
+        known = {
+            one.at: Known(end.topic_ids.get(one.at.topic), latest.positions[one.at].leader_epoch)
+            for one in ranges
+        }
         return [
-            ReadTask(
-                one,
-                end.topic_ids.get(one.at.topic),
-                latest.positions[one.at].leader_epoch,
-                losses_to,
-            )
-            for one in split_ranges(ranges, self._options.splitting, sizes)
+            ReadTask(one, *known[one.at], losses_to, split)
+            for one, split in self._split(ranges, ends, known, end.cluster_id, sizes)
         ]
+
+    def _split(
+        self,
+        ranges: list[OffsetRange],
+        ends: Mapping[TopicPartition, int],
+        known: Mapping[TopicPartition, Known],
+        cluster_id: str | None,
+        sizes: Mapping[TopicPartition, float],
+    ) -> list[tuple[OffsetRange, SealedSplit | None]]:
+        """Return the ranges of the tasks; a batch that lags reads sealed segments as files."""
+        if self._sealed.is_on:
+            # The tasks of the last batch have ended.
+            self._sealed.release()
+            if planning.lag_bytes(ranges, ends, sizes) > SEALED_LAG_BYTES_MIN:
+                return self._sealed.plan(ranges, known, cluster_id, sizes)
+        return [(one, None) for one in split_ranges(ranges, self._options.splitting, sizes)]
+
+    def stop(self) -> None:
+        """End the leases of the last batch."""
+        self._sealed.release()
 
     def _begins(self, start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, int]:
         """Return the first offsets of a batch, from its two documents."""

@@ -30,6 +30,8 @@ from penstock.spark.option_values import (
 )
 from penstock.spark.partition_json import read_partitions
 from penstock.spark.planning import ReadLimits, Splitting
+from penstock.spark.sealed import sealed_options
+from penstock.spark.sealed.sealed_options import SealedOptions, SegmentsUse
 from penstock.spark.source import consumer_settings
 from penstock.spark.source.starting import (
     EARLIEST,
@@ -62,6 +64,7 @@ KNOWN: Final = (
     "minOffsetsPerTrigger",
     "minPartitions",
     "partition.metadata.cache.ttl.ms",
+    *sealed_options.NAMES,
     "startingOffsets",
     "startingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy",
@@ -132,6 +135,7 @@ class SourceOptions:
     fetch: FetchBounds
     group_id: str | None
     group_prefix: str | None
+    sealed: SealedOptions
     warnings: tuple[str, ...]
     """Warnings about options that have no effect."""
 
@@ -176,6 +180,7 @@ def read_source_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         task_client=_task_client(options, client),
         group_id=kafka.get("group.id"),
         group_prefix=options.get("groupidprefix"),
+        sealed=_sealed(options, mode),
         warnings=tuple(warnings),
     )
 
@@ -255,6 +260,19 @@ def _require_batch(options: Mapping[str, str], start: Position, end: Position) -
         for name in TRIGGER_OPTIONS
         if name.lower() in options
     ]
+
+
+def _sealed(options: Mapping[str, str], mode: Mode) -> SealedOptions:
+    found = sealed_options.read_sealed_options(
+        options, cuts_by_records="maxrecordsperpartition" in options
+    )
+    if mode is Mode.STREAM and found.use is SegmentsUse.ONLY:
+        raise OptionError(
+            sealed_options.SEGMENTS,
+            "a stream reads its newest records through Fetch, so it cannot be only.",
+            "Set auto: a micro-batch that lags reads sealed segments.",
+        )
+    return found
 
 
 def _overridden(options: Mapping[str, str], names: PositionOptions) -> list[str]:

@@ -83,6 +83,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the reader at the end of the query."""
+        if self._batches is not None:
+            self._batches.stop()
         if self._channel is not None:
             self._channel.close()
         if self._cluster is not None:

@@ -7,6 +7,9 @@ range also ends normally if compaction removed its last records, or if they are 
 Planned records may be deleted before they are read, by retention or with their topic. They are a
 loss by the rules of `data_loss`: the task raises an error, or continues after the loss and reports
 the number of skipped offsets, in its log and to the driver.
+
+A task with leased files reads them first. If its lease ends meanwhile, it continues through Fetch
+at the next offset, with the same rules about losses.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -23,9 +26,11 @@ from penstock.core.errors import UnknownTopicOrPartitionError
 from penstock.spark.decode.columns import BatchDecoder
 from penstock.spark.loss.channel import report_to_driver
 from penstock.spark.loss.data_loss import Loss, LossKind
-from penstock.spark.loss.losses import LossCounter
+from penstock.spark.loss.losses import LOGGER, LossCounter
 from penstock.spark.loss.reports import LossReport
-from penstock.spark.planning import OffsetRange, ReadTask
+from penstock.spark.planning import OffsetRange, ReadTask, SealedSplit
+from penstock.spark.sealed.sealed_batches import SealedBatches, SealedGoneError
+from penstock.spark.sealed.sealed_options import SegmentsUse
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.subscription import topic_id_from
 from penstock.spark.worker_process import settle
@@ -39,6 +44,8 @@ class TaskSettings(NamedTuple):
     include_headers: bool
     is_read_committed: bool
     fail_on_data_loss: bool
+    requires_segments: bool = False
+    """Whether a split must not be read through Fetch when its lease has ended."""
 
     @classmethod
     def of(cls, options: SourceOptions) -> "TaskSettings":
@@ -49,6 +56,7 @@ class TaskSettings(NamedTuple):
             options.include_headers,
             options.is_read_committed,
             options.fail_on_data_loss,
+            options.sealed.use is SegmentsUse.ONLY,
         )
 
 
@@ -68,6 +76,10 @@ def read_range(
     """Return the rows of a task, from an open cluster; `on_loss` receives the lost offsets."""
     losses = LossCounter(fail_on_data_loss=settings.fail_on_data_loss)
     rest = task.range
+    if task.sealed is not None:
+        files = _Files(task, task.sealed, settings)
+        yield from files.rows()
+        rest = OffsetRange(rest.at, files.next_offset, rest.until_offset)
     while rest.size > 0:
         piece = _Piece(cluster, task, rest, settings)
         yield from piece.rows()
@@ -80,6 +92,47 @@ def read_range(
         if on_loss is not None and report.lost.size > 0:
             on_loss(report.lost)
         rest = OffsetRange(rest.at, piece.goes_on_at, rest.until_offset)
+
+
+class _Files:
+    """A reader of a task's leased files, until its end or until its lease ended."""
+
+    def __init__(self, task: ReadTask, split: SealedSplit, settings: TaskSettings) -> None:
+        self._task = task
+        self._split = split
+        self._settings = settings
+        self.next_offset = task.range.from_offset
+        """The offset at which Fetch continues: the end of the range unless the lease ended."""
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Return the rows up to the end of the range, or of the lease."""
+        decoder = _decoder(self._task.range, self._settings)
+        self.next_offset = self._task.range.until_offset
+        try:
+            for chunk in SealedBatches(self._split):
+                yield from decoder.feed(chunk.data, chunk.aborted)
+        except SealedGoneError as error:
+            if self._settings.requires_segments:
+                raise
+            self.next_offset = decoder.next_offset
+            LOGGER.warning(
+                "%s is read through Fetch from offset %d: %s",
+                self._task.range.at,
+                self.next_offset,
+                error,
+            )
+        yield from decoder.finish()
+
+
+def _decoder(rest: OffsetRange, settings: TaskSettings) -> BatchDecoder:
+    return BatchDecoder(
+        rest.at.topic,
+        rest.at.partition,
+        rest.from_offset,
+        rest.until_offset,
+        include_headers=settings.include_headers,
+        is_read_committed=settings.is_read_committed,
+    )
 
 
 class _Piece:
@@ -99,14 +152,7 @@ class _Piece:
             expected_topic_id=None if task.topic_id is None else topic_id_from(task.topic_id),
             leader_epoch=task.leader_epoch,
         )
-        self._decoder = BatchDecoder(
-            rest.at.topic,
-            rest.at.partition,
-            rest.from_offset,
-            rest.until_offset,
-            include_headers=settings.include_headers,
-            is_read_committed=settings.is_read_committed,
-        )
+        self._decoder = _decoder(rest, settings)
         self.loss: Loss | None = None
         """The loss, if the rows ended before the range."""
         self.goes_on_at = rest.until_offset

@@ -148,6 +148,18 @@ class FileSystem(Protocol):
         """Take the name away."""
         ...
 
+    def link_file(self, source: str, target: str) -> None:
+        """Add a second name for a file; `FileExistsError` when the name is in use."""
+        ...
+
+    def link_count(self, path: str) -> int:
+        """Names of the file of this name."""
+        ...
+
+    def file_number(self, path: str) -> int:
+        """The number of the file of this name; all its names have the same."""
+        ...
+
     def make_directory(self, path: str) -> None:
         """Create a directory; its parent exists."""
         ...
@@ -354,6 +366,18 @@ class DiskFileSystem:
     def remove_file(self, path: str) -> None:
         """Take the name away."""
         os.unlink(path)
+
+    def link_file(self, source: str, target: str) -> None:
+        """Add a second name for a file."""
+        os.link(source, target, follow_symlinks=False)
+
+    def link_count(self, path: str) -> int:
+        """Names of the file of this name."""
+        return os.stat(path, follow_symlinks=False).st_nlink
+
+    def file_number(self, path: str) -> int:
+        """The number of the file of this name."""
+        return os.stat(path, follow_symlinks=False).st_ino
 
     def make_directory(self, path: str) -> None:
         """Create a directory."""

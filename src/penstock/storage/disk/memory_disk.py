@@ -33,7 +33,7 @@ class Usage:
 class Inode:
     """A file's bytes, or a directory's names."""
 
-    __slots__ = ("_counted_bytes", "_usage", "data", "modified_ms", "names", "number")
+    __slots__ = ("_counted_bytes", "_usage", "data", "links", "modified_ms", "names", "number")
 
     def __init__(self, number: int, *, is_directory: bool, usage: Usage | None = None) -> None:
         self.number = number
@@ -42,6 +42,8 @@ class Inode:
         self._counted_bytes = 0
         self.modified_ms = SystemClock().now_ms()
         self.names: dict[str, Inode] | None = {} if is_directory else None
+        self.links = 1
+        """Names of the file."""
 
     def entries(self) -> "dict[str, Inode]":
         """Names in a directory; `NotADirectoryError` for a file."""
@@ -75,13 +77,18 @@ class Inode:
 
     def join(self, usage: Usage) -> None:
         """Count this file, or all in this directory, from now on."""
+        if self._usage is usage:
+            return  # a second name of the same file
         self._usage, self._counted_bytes = usage, 0
         self._count()
         for child in (self.names or {}).values():
             child.join(usage)
 
     def leave(self) -> None:
-        """The file has no name any more: later writes to it do not count."""
+        """A name of the file is gone; without any, later writes to it do not count."""
+        self.links -= 1
+        if self.links:
+            return
         usage, self._usage = self._usage, None
         if usage is not None:
             usage.add(-self._counted_bytes)
@@ -229,6 +236,25 @@ class MemoryDisk:
         parent, name = self.parent_of(path)
         del parent.entries()[name]
         inode.leave()
+
+    def link_file(self, source: str, target: str) -> None:
+        """Add a second name for a file."""
+        inode = self.find(source)
+        if inode.names is not None:
+            raise PermissionError(errno.EPERM, "is a directory", source)
+        parent, name = self.parent_of(target)
+        if name in parent.entries():
+            raise FileExistsError(errno.EEXIST, "exists", target)
+        parent.entries()[name] = inode
+        inode.links += 1
+
+    def link_count(self, path: str) -> int:
+        """Names of the file of this name."""
+        return self.find(path).links
+
+    def file_number(self, path: str) -> int:
+        """The number of the file of this name."""
+        return id(self.find(path))
 
     def make_directory(self, path: str) -> None:
         """Create a directory."""

@@ -3,7 +3,8 @@
 Guarantees: the records of a backfill are in the table once, in addition to those of the pipeline;
 it stops at the pipeline's start. Its name is derived from its start and its end, so that an
 interrupted backfill continues when it is started again with the same arguments. The pipeline may
-run at the same time.
+run at the same time. With `segments.url` among the options of the source, the tasks read leased
+segments as files; offsets and commits are the same.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.segments import segments_of
 from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.decisions import TableState, held_by_others
 from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
@@ -158,7 +160,13 @@ def _run(
     writer = BatchWriter(
         prepared.plans,
         definition.expectations,
-        partial(run_ranges, spark, settings, reading.options.splitting),
+        partial(
+            run_ranges,
+            spark,
+            settings,
+            reading.options.splitting,
+            sealed=segments_of(reading.options),
+        ),
         stage_for(spark, prepared, definition, transform),
     )
     driver = BatchDriver(

@@ -10,7 +10,15 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from penstock.spark.planning import TASKS_MAX, OffsetRange, ReadTask, Splitting, split_ranges
+from penstock.spark.planning import (
+    TASKS_MAX,
+    OffsetRange,
+    ReadTask,
+    SealedSplit,
+    Splitting,
+    split_ranges,
+)
+from penstock.spark.sealed.sealed_segments import Known, SealedSegments
 from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.note import BatchRanges
 from penstock.spark.tables.tasks.orders import TaskOrder, carry_out
@@ -25,20 +33,31 @@ def run_ranges(
     splitting: Splitting,
     ranges: BatchRanges,
     plan: TaskPlan,
+    sealed: SealedSegments | None = None,
 ) -> list[TaskReport]:
-    """Write files of these offsets; return a report for each task."""
-    wanted = {one.at: one for one in ranges.ranges}
+    """Write files of these offsets; return a report for each task.
+
+    With `sealed`, tasks read leased segments as files, and the leases end with them.
+    """
+    known = {
+        one.at: Known(ranges.topic_ids.get(one.at.topic), one.leader_epoch) for one in ranges.ranges
+    }
     whole = [OffsetRange(one.at, one.start_offset, one.end_offset) for one in ranges.ranges]
     packed = pack_plan(plan)
-    orders = [
-        TaskOrder(
-            ReadTask(piece, ranges.topic_ids.get(piece.at.topic), wanted[piece.at].leader_epoch),
-            packed,
-            ranges.cluster_id,
-        )
-        for piece in split_ranges(whole, splitting, {})
-    ]
-    return run_orders(spark, settings, orders)
+    try:
+        pieces: list[tuple[OffsetRange, SealedSplit | None]]
+        if sealed is None:
+            pieces = [(piece, None) for piece in split_ranges(whole, splitting, {})]
+        else:
+            pieces = sealed.plan(whole, known, ranges.cluster_id, {})
+        orders = [
+            TaskOrder(ReadTask(piece, *known[piece.at], sealed=split), packed, ranges.cluster_id)
+            for piece, split in pieces
+        ]
+        return run_orders(spark, settings, orders)
+    finally:
+        if sealed is not None:
+            sealed.release()
 
 
 def run_orders(

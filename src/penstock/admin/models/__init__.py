@@ -1,0 +1,1 @@
+"""Inputs and answers of operations, by their subject."""

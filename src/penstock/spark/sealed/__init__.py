@@ -1,0 +1,1 @@
+"""Sealed segments: tasks read leased files of the broker instead of fetching."""

@@ -1,0 +1,1 @@
+"""Leases of sealed segments: files that stay while a job reads them without the broker."""
