@@ -63,7 +63,7 @@ class Shelf:
 @contextmanager
 def on_shelf(shelf: Shelf) -> Iterator[None]:
     """Registries are this one, and what only takes time is left out."""
-    with quick(), patch.object(value_parsers, "Registry", lambda _address: shelf):
+    with quick(), patch.object(value_parsers, "Registry", lambda *_: shelf):
         yield
 
 
