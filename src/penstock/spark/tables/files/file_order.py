@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.spark.errors import OptionError
-from penstock.spark.tables.files.file_partitions import column_at, field_at
+from penstock.spark.tables.files.file_partitions import column_at, required_field
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,7 @@ class SortField:
 def require_sortable(fields: Sequence[SortField], schema: pa.Schema) -> None:
     """Raise `OptionError` if a column is missing or has no order."""
     for one in fields:
-        field = field_at(schema, one.column)
-        if field is None:
-            raise OptionError(
-                "sort_by",
-                f"the table has no column '{one.column}'.",
-                f"Its columns are {', '.join(schema.names)[:500]}.",
-            )
+        field = required_field("sort_by", schema, one.column)
         if pa.types.is_nested(field.type):
             raise OptionError(
                 "sort_by",

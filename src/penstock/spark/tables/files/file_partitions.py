@@ -131,6 +131,18 @@ def field_at(schema: pa.Schema, path: str) -> pa.Field | None:
     return field
 
 
+def required_field(option: str, schema: pa.Schema, path: str) -> pa.Field:
+    """Return the field of this path; raise `OptionError` without it."""
+    field = field_at(schema, path)
+    if field is None:
+        raise OptionError(
+            option,
+            f"the table has no column '{path}'.",
+            f"Its columns are {', '.join(schema.names)[:500]}.",
+        )
+    return field
+
+
 def column_at(rows: pa.RecordBatch | pa.Table, path: str) -> pa.Array:
     """Return the values of the column or field of this path, null inside a null struct."""
     if path in rows.schema.names:
@@ -143,13 +155,7 @@ def require_partitionable(fields: Sequence[PartitionField], schema: pa.Schema) -
     """Raise `OptionError` if a column is missing, or has an unusable type or name."""
     _require_names(fields, schema)
     for one in fields:
-        field = field_at(schema, one.column)
-        if field is None:
-            raise OptionError(
-                "partition_by",
-                f"the table has no column '{one.column}'.",
-                f"Its columns are {', '.join(schema.names)[:500]}.",
-            )
+        field = required_field("partition_by", schema, one.column)
         if not _fits(field.type, one.transform):
             raise OptionError(
                 "partition_by",
