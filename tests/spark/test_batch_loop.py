@@ -24,13 +24,13 @@ class Cancelling:
 
 
 def loop_of(
-    bring: Callable[[], bool],
+    commit_next: Callable[[], bool],
     interval_seconds: float,
     cancel: Callable[[], object] = lambda: None,
     lasting: tuple[type[BaseException], ...] = (),
 ) -> BatchLoop:
     jobs: Any = Cancelling(cancel)
-    return BatchLoop(bring, interval_seconds, jobs, lasting)
+    return BatchLoop(commit_next, interval_seconds, jobs, lasting)
 
 
 class Batches:
@@ -43,7 +43,7 @@ class Batches:
         self._fails_at = fails_at
         self._blocks_at = blocks_at
 
-    def bring(self) -> bool:
+    def commit_next(self) -> bool:
         self.calls += 1
         if self.calls == self._blocks_at:
             self.reached.set()
@@ -58,7 +58,7 @@ class Batches:
 
 def test_batches_follow_each_other_until_the_last_available_one() -> None:
     batches = Batches()
-    loop = loop_of(batches.bring, 3_600)
+    loop = loop_of(batches.commit_next, 3_600)
     assert batches.reached.wait(PATIENCE_SECONDS)
     assert not loop.wait(0.05)
     assert batches.calls == 3  # now it pauses
@@ -68,7 +68,7 @@ def test_batches_follow_each_other_until_the_last_available_one() -> None:
 
 def test_another_look_follows_after_the_interval() -> None:
     batches = Batches(fails_at=7)
-    loop = loop_of(batches.bring, 0.001)
+    loop = loop_of(batches.commit_next, 0.001)
     with pytest.raises(ValueError, match="a batch failed"):
         loop.wait(PATIENCE_SECONDS)
     assert batches.calls == 7
@@ -76,7 +76,7 @@ def test_another_look_follows_after_the_interval() -> None:
 
 def test_a_stop_cancels_the_job_and_its_error_is_no_failure() -> None:
     batches = Batches(blocks_at=2)
-    loop = loop_of(batches.bring, 1, batches.released.set)
+    loop = loop_of(batches.commit_next, 1, batches.released.set)
     assert batches.reached.wait(PATIENCE_SECONDS)
     loop.stop()
     assert loop.wait()
@@ -89,14 +89,14 @@ def test_a_server_that_is_gone_does_not_hinder_the_stop() -> None:
     def gone() -> None:
         raise ConnectionError("no server")
 
-    loop = loop_of(batches.bring, 3_600, gone)
+    loop = loop_of(batches.commit_next, 3_600, gone)
     loop.stop()
     assert loop.wait()
 
 
 def test_a_stop_of_the_commits_is_a_failure_also_after_a_stop() -> None:
     batches = Batches(blocks_at=1)
-    loop = loop_of(batches.bring, 1, batches.released.set, (InterruptedError,))
+    loop = loop_of(batches.commit_next, 1, batches.released.set, (InterruptedError,))
     assert batches.reached.wait(PATIENCE_SECONDS)
     loop.stop()
     with pytest.raises(InterruptedError):
@@ -115,7 +115,7 @@ def test_a_job_that_begins_after_a_cancellation_is_cancelled_too(
         if len(cancellations) == 3:
             batches.released.set()
 
-    loop = loop_of(batches.bring, 1, cancel)
+    loop = loop_of(batches.commit_next, 1, cancel)
     assert batches.reached.wait(PATIENCE_SECONDS)
     loop.stop()
     assert loop.wait()
@@ -126,7 +126,7 @@ def test_a_stop_ends_although_the_batch_does_not(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(batch_loop, "CANCEL_SECONDS", 0.01)
     monkeypatch.setattr(batch_loop, "STOP_SECONDS_MAX", 0.05)
     batches = Batches(blocks_at=1)
-    loop = loop_of(batches.bring, 1)
+    loop = loop_of(batches.commit_next, 1)
     assert batches.reached.wait(PATIENCE_SECONDS)
     loop.stop()
     assert not loop.wait(0.0)
@@ -138,13 +138,13 @@ def test_a_batch_may_stop_its_own_loop() -> None:
     loops: list[BatchLoop] = []
     begun = Event()
 
-    def bring() -> bool:
+    def commit_next() -> bool:
         assert begun.wait(PATIENCE_SECONDS)
         assert current_thread().name == THREAD
         loops[0].stop()
         return True
 
-    loops.append(loop_of(bring, 3_600))
+    loops.append(loop_of(commit_next, 3_600))
     begun.set()
     assert loops[0].wait(PATIENCE_SECONDS)
 

@@ -30,17 +30,17 @@ class BatchLoop:
 
     def __init__(
         self,
-        bring: Callable[[], bool],
+        commit_next: Callable[[], bool],
         interval_seconds: float,
         jobs: "Jobs",
         lasting: tuple[type[BaseException], ...] = (),
     ) -> None:
         """Start the loop.
 
-        `bring` commits the next batch and returns whether it was the last available one. Errors of
-        the types `lasting` are failures also after `stop`.
+        `commit_next` commits the next batch and returns whether it was the last available one.
+        Errors of the types `lasting` are failures also after `stop`.
         """
-        self._bring = bring
+        self._commit_next = commit_next
         self._interval_seconds = interval_seconds
         self._jobs = jobs
         self._lasting = lasting
@@ -74,7 +74,7 @@ class BatchLoop:
             self._jobs.begin()
             while not self._halt.is_set():
                 begun = monotonic()
-                while not self._halt.is_set() and not self._bring():
+                while not self._halt.is_set() and not self._commit_next():
                     pass
                 self._halt.wait(max(0.0, begun + self._interval_seconds - monotonic()))
         except BaseException as error:  # noqa: BLE001 - raised by the thread that waits

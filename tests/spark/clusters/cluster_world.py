@@ -70,7 +70,7 @@ def add(broker: RunningBroker, name: str, numbers: range) -> None:
 
 
 def values_of(broker: RunningBroker, topic: str, count: int) -> Counter[bytes]:
-    """What a reader of committed records gets; an error if there are not so many."""
+    """Return the committed records; raise if there are fewer than expected."""
     with topic_reader(broker.bootstrap, topic, partitions=PARTITIONS) as reader:
         return Counter(one.value() or b"" for one in reader.wait_for(count))
 

@@ -69,7 +69,7 @@ class StandaloneCluster:
         return document_at(f"http://{HOST}:{self._page_port}/json/")
 
     def wait_for_workers(self, count: int) -> None:
-        """Wait until the master counts so many workers that are alive."""
+        """Wait until the master shows this number of live workers."""
         assert self._master is not None
         self._master.wait_until(lambda: (self.state() or {}).get("aliveworkers") == count)
 

@@ -116,7 +116,7 @@ class Streams:
             return 0
 
     def copied(self) -> Counter[bytes]:
-        """What a reader of committed records gets from the output topic."""
+        """Return the committed records of the output topic."""
         with topic_reader(
             self._broker.bootstrap, f"{self._name}-stream", partitions=PARTITIONS
         ) as reader:

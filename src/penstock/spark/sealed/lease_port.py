@@ -3,7 +3,8 @@
 Guarantees: the settings of the query (`kafka.*`) are the identity, too: its authorities verify the
 certificate of the port, and its user and password, or its token, are sent only after the port has
 asked for one, over TLS or to this machine, and to no other address: redirects and proxies are not
-followed. Answers and times are bounded. Every failure is a `LeaseUnavailableError` with the reason.
+followed. The size of an answer and each wait for bytes are bounded, the time of a whole exchange is
+not. Every failure is a `LeaseUnavailableError` with the reason.
 """
 
 import base64

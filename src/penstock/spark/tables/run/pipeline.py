@@ -125,10 +125,10 @@ class RunningPipeline:
         """Acquire the tables, the rejects' first, and start the query."""
         if is_connect(self._spark) and not once:
             self.begin_available()
-            bring = partial(self.bring_available, self._small, 1)
+            commit_next = partial(self.bring_available, self._small, 1)
             interval_seconds = self._definition.trigger.interval_ms / 1000
             lasting = (CommitStoppedError, CircuitOpenError)
-            self._loop = BatchLoop(bring, interval_seconds, Jobs(self._spark), lasting)
+            self._loop = BatchLoop(commit_next, interval_seconds, Jobs(self._spark), lasting)
             return
         self._acquire()
         if once:
