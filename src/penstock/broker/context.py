@@ -33,7 +33,8 @@ from penstock.broker.ports import (
 )
 from penstock.broker.quotas.meter import RequestMeter
 from penstock.broker.quotas.quotas import Quotas
-from penstock.broker.refused_batches import RefusedBatches
+from penstock.broker.refusals.refused_batches import RefusedBatches
+from penstock.broker.refusals.refused_sequences import RefusedSequences
 from penstock.broker.transaction_turns import TransactionTurns
 from penstock.core.cancellation import Cancellation
 from penstock.core.clock import Clock
@@ -94,6 +95,7 @@ class BrokerServices:
     transaction_turns: TransactionTurns = field(default_factory=TransactionTurns)
     quotas: Quotas = field(default_factory=Quotas)
     refused_batches: RefusedBatches = field(default_factory=RefusedBatches)
+    refused_sequences: RefusedSequences = field(default_factory=RefusedSequences)
     access: Access | None = None
     """None: there is no authorizer, and each client may do everything."""
     acls: AclAdministration | None = None

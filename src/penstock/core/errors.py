@@ -177,6 +177,11 @@ class ProducerError(PenstockError):
 class OutOfOrderSequenceError(ProducerError):
     """A gap in a producer's sequence numbers."""
 
+    def __init__(self, *words: object, expected_sequence: int = -1) -> None:
+        super().__init__(*words)
+        self.expected_sequence = expected_sequence
+        """The sequence that would be appended; -1 when that is not known."""
+
 
 class InvalidProducerEpochError(ProducerError):
     """The producer's epoch is older than the epoch of the last write."""

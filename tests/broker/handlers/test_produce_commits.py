@@ -155,3 +155,22 @@ def test_when_too_many_wait_the_client_is_told_to_come_again(fake: FakeServices)
     assert first.results[0].error_code == ErrorCode.NONE
     # The client retries, and the batch is stored already.
     assert one(fake, sequence=1).results[0].base_offset == 1
+
+
+def code_of(waiting: Waiting, fake: FakeServices) -> int:
+    if not waiting.answers:
+        fake.node.sync()
+    return waiting.results[0].error_code
+
+
+def test_a_batch_behind_a_refused_one_gets_its_error(fake: FakeServices) -> None:
+    """Both are sent again in order; an epoch raised by the client would repeat other records."""
+    assert code_of(one(fake, sequence=0), fake) == ErrorCode.NONE
+    fake.refusal = DiskFullError("full")
+    assert code_of(one(fake, sequence=1), fake) == ErrorCode.KAFKA_STORAGE_ERROR
+    fake.refusal = None
+    assert code_of(one(fake, sequence=2), fake) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [code_of(one(fake, sequence=number), fake) for number in (1, 2)] == [ErrorCode.NONE] * 2
+    # Nothing is missing before this one but what its producer never sent.
+    assert code_of(one(fake, sequence=4), fake) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert fake.node.partition.log.end_offset == 3

@@ -36,11 +36,12 @@ from penstock.broker.producing.produce_run import (
     ACKS_ALL,
     ProduceRun,
     append_checked,
+    explained,
     is_acknowledged,
-    writable_topic,
 )
 from penstock.broker.producing.transaction_check import TransactionCheck
 from penstock.broker.producing.transactional_produce import append_transaction, is_transactional
+from penstock.broker.producing.writable_topics import writable_topic
 from penstock.core.deferred import Deferred
 from penstock.core.errors import PenstockError, TooManyWaitersError
 from penstock.core.limits import PRODUCE_WAIT_MS_MAX
@@ -200,7 +201,10 @@ def handle_single(request: Request, services: BrokerServices, peer: Peer) -> "_S
         )
         info = append_checked(partition, batch, services, single.acks)
     except PenstockError as error:
-        return _single_refused(single, error, services)
+        records = request.body[single.start : single.stop]
+        return _single_refused(
+            single, explained(partition.name, records, error, services), services
+        )
     except HeavyBatchError:
         return None
     if isinstance(info, ErrorCode):

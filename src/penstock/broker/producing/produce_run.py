@@ -21,23 +21,20 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
-from uuid import UUID
 
 from penstock.broker.answers import DEFECT, Answer, HoldingAnswer, Waiter, WaitingAnswer
-from penstock.broker.context import TOPIC_ID_VERSION, BrokerServices, RequestContext
+from penstock.broker.context import BrokerServices, RequestContext
 from penstock.broker.partition_states import hosted_partition
 from penstock.broker.producing.produce_answers import TopicResults, refused
 from penstock.broker.producing.transaction_check import TransactionCheck
 from penstock.broker.producing.transactional_produce import unverified
+from penstock.broker.producing.writable_topics import require_not_internal, writable_topic
 from penstock.core.clock import stopwatch
 from penstock.core.deferred import Deferred
 from penstock.core.errors import (
-    InvalidTopicNameError,
     NotLeaderError,
     PenstockError,
-    PolicyViolationError,
     TooManyWaitersError,
-    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from penstock.core.limits import PRODUCE_UNSYNCED_PARTITIONS_MAX
@@ -47,7 +44,6 @@ from penstock.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
-    TopicProduceData,
 )
 from penstock.records.batch import TRANSACTIONAL
 from penstock.records.validation import (
@@ -59,7 +55,6 @@ from penstock.records.validation import (
 from penstock.replication.admission import require_enough
 from penstock.replication.hosted_partition import HostedPartition
 from penstock.replication.waits import CommitWait
-from penstock.security.acls.values import Operation, ResourceType
 from penstock.storage.log.log_types import AppendInfo
 from penstock.storage.log.open_transactions import NO_GUARD
 
@@ -228,7 +223,7 @@ class ProduceRun:
         services = self._services
         refusal = self._refusal or error or self._later_refusal
         if refusal is not None:
-            return self._note(results, refused(data.index, refusal, services))
+            return self._refuse(topic, data, results, refusal)
         try:
             partition = hosted_partition(TopicPartition(topic, data.index), self._context)
             if partition in self.appended:
@@ -246,7 +241,7 @@ class ProduceRun:
             batch = self._validated(partition, data, on_loop=True)
             self._append(data, results, partition, batch)
         except PenstockError as problem:
-            self._note(results, refused(data.index, problem, services))
+            self._refuse(topic, data, results, problem)
         except HeavyBatchError:
             self._begin_heavy(entry, partition)
             return False
@@ -289,6 +284,20 @@ class ProduceRun:
                 log_start_offset=info.log_start_offset,
             )
         )
+
+    def _refuse(
+        self,
+        topic: str,
+        data: PartitionProduceData,
+        results: list[PartitionProduceResponse],
+        refusal: PenstockError | ErrorCode,
+    ) -> bool:
+        services = self._services
+        if isinstance(refusal, PenstockError):
+            refusal = explained(
+                TopicPartition(topic, data.index), _writable(data.records), refusal, services
+            )
+        return self._note(results, refused(data.index, refusal, services))
 
     def _note(
         self, results: list[PartitionProduceResponse], result: PartitionProduceResponse
@@ -349,55 +358,14 @@ class ProduceRun:
         services = self._services
         if isinstance(checked, PenstockError):
             # Not raised again: its traceback would name this frame, and this frame names it.
-            self._note(results, refused(data.index, checked, services))
+            self._refuse(topic, data, results, checked)
             return
         try:
             if services.replicas.partition(TopicPartition(topic, data.index)) is not partition:
                 raise UnknownTopicOrPartitionError(f"{topic} was deleted meanwhile")
             self._append(data, results, partition, checked)
         except PenstockError as error:
-            self._note(results, refused(data.index, error, services))
-
-
-def topic_name(
-    topic: TopicProduceData, context: RequestContext
-) -> tuple[str, PenstockError | None]:
-    """The name of a topic, which newer requests name by its id."""
-    if context.api_version < TOPIC_ID_VERSION:
-        return topic.name, None
-    topic_id = topic.topic_id or UUID(int=0)
-    image = context.services.metadata.image.topic_by_id(topic_id)
-    if image is None:
-        return "", UnknownTopicIdError(f"there is no topic with id {topic_id}")
-    return image.name, None
-
-
-def writable_topic(
-    topic: TopicProduceData, context: RequestContext, *, is_logged: bool = True
-) -> tuple[str, PenstockError | ErrorCode | None]:
-    """The name of a topic, and the error if it is unknown or the client may not write to it."""
-    name, error = topic_name(topic, context)
-    if (
-        error is None
-        and context.services.access is not None
-        and not context.allows(Operation.WRITE, ResourceType.TOPIC, name, is_logged=is_logged)
-    ):
-        return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return name, error
-
-
-def require_not_internal(partition: HostedPartition, topic: str) -> None:
-    """Reject client writes to the internal topics of coordinators, and to mirrors."""
-    if partition.is_mirror:
-        raise PolicyViolationError(
-            f"{topic} is a mirror of another cluster and read-only. Write to its parent, or end "
-            "the pipe with `penstock pipe promote`."
-        )
-    if partition.is_internal:
-        # Kafka lets the client id `__admin_client` write here, and any client can have it.
-        raise InvalidTopicNameError(
-            f"Cannot append to internal topic {topic}: only coordinators write to it"
-        )
+            self._refuse(topic, data, results, error)
 
 
 def is_acknowledged(partition: HostedPartition, last_offset: int, acks: int) -> bool:
@@ -406,6 +374,13 @@ def is_acknowledged(partition: HostedPartition, last_offset: int, acks: int) -> 
     if last_offset < state.high_watermark:
         return True
     return acks != ACKS_ALL and last_offset < state.local_durable_offset
+
+
+def explained(
+    name: TopicPartition, records: memoryview, error: PenstockError, services: BrokerServices
+) -> PenstockError:
+    """The error to answer for a refused batch: that of the batch before it, if this one is late."""
+    return services.refused_sequences.explained(name, records, error, services.clock.monotonic())
 
 
 def append_checked(

@@ -11,7 +11,7 @@ the label `limit`. It decides and rejects nothing.
 from penstock.broker.connections.server import Listener
 from penstock.broker.context import BrokerServices
 from penstock.broker.fetch_sessions import FetchSessionCache
-from penstock.broker.refused_batches import RefusedBatches
+from penstock.broker.refusals.refused_batches import RefusedBatches
 from penstock.core.limit_use import LimitUse
 from penstock.core.limits import PARTITIONS_PER_BROKER_MAX
 from penstock.core.metrics import Family, Registry, Row

@@ -88,19 +88,21 @@ def _check_sequence(header: BatchHeader, entry: ProducerEntry) -> ProducerBatch 
     base_sequence = header.base_sequence
     if header.producer_epoch != entry.epoch or not entry.batches:
         if base_sequence != 0:
+            begins = f"producer {header.producer_id} begins epoch {header.producer_epoch}"
             raise OutOfOrderSequenceError(
-                f"producer {header.producer_id} begins epoch {header.producer_epoch}"
-                f" at sequence {base_sequence}, not 0"
+                f"{begins} at sequence {base_sequence}, not 0", expected_sequence=0
             )
         return None
     last = entry.batches[-1]
-    if base_sequence == (last.last_sequence + 1) & _SEQUENCE_MASK:
+    expected_sequence = (last.last_sequence + 1) & _SEQUENCE_MASK
+    if base_sequence == expected_sequence:
         return None
     original = _repeated(entry, header)
     if original is None:
         raise OutOfOrderSequenceError(
             f"producer {header.producer_id} epoch {entry.epoch}: sequence {base_sequence}"
-            f" after {last.last_sequence}"
+            f" after {last.last_sequence}",
+            expected_sequence=expected_sequence,
         )
     return original
 

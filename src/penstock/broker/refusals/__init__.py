@@ -1,0 +1,1 @@
+"""Batches that were refused: their counts, and the sequences of their producers."""
