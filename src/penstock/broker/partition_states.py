@@ -4,6 +4,9 @@ A partition whose log this broker holds and cannot serve is shown as Kafka shows
 disk: no leader, LEADER_NOT_AVAILABLE, and its replica offline. It is not written to the metadata
 here, since the next start may find the log whole. Replicas of brokers that are not registered are
 offline. A leader that the client cannot connect to is not shown.
+
+The brokers are an argument: an answer that lists brokers passes the ones that it lists, so that it
+never names a leader without an address (kafka-python's producer then sends nothing more).
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -27,17 +30,23 @@ class PartitionHealth(NamedTuple):
 
 
 def partition_states(
-    topic: TopicImage, numbers: Iterable[int], context: RequestContext
+    topic: TopicImage,
+    numbers: Iterable[int],
+    brokers: Mapping[int, BrokerImage],
+    context: RequestContext,
 ) -> list[PartitionHealth]:
-    """Return the health of these partitions of a topic, in the order given."""
+    """Return the health of these partitions of a topic, in the order given.
+
+    `brokers` are those of the image that `topic` is from.
+    """
     services = context.services
     node_id, is_served = services.node_id, services.replicas.is_served
-    brokers = services.metadata.image.brokers
+    is_registered = node_id in brokers
     healthy = PartitionHealth(ErrorCode.NONE, node_id, ())
     found = []
     for index in numbers:
         partition = topic.partitions[index]
-        if partition.leader != node_id:
+        if partition.leader != node_id or not is_registered:
             found.append(_elsewhere(partition, brokers, context.peer.listener))
             continue
         health = healthy

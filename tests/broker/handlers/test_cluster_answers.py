@@ -87,6 +87,17 @@ class Metadata:
         self.image = found
 
 
+class ChangingMetadata:
+    """Metadata whose image is another one each time that it is read."""
+
+    def __init__(self, *images: MetadataImage) -> None:
+        self._images = [*images]
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._images.pop(0) if len(self._images) > 1 else self._images[0]
+
+
 class FakeElections:
     """Elections with outcomes that a test sets."""
 
@@ -105,16 +116,15 @@ class FakeElections:
 
 
 def context(
-    found: MetadataImage | None = None,
+    found: MetadataImage | ChangingMetadata | None = None,
     *,
     listener: str = PLAINTEXT,
     version: int = 12,
     elections: FakeElections | None = None,
 ) -> RequestContext:
     fake = FakeServices()
-    services = replace(
-        fake.services, metadata=Metadata(found or image()), node_id=1, elections=elections
-    )
+    shown = found if isinstance(found, ChangingMetadata) else Metadata(found or image())
+    services = replace(fake.services, metadata=shown, node_id=1, elections=elections)
     return RequestContext(
         services, version, "test", is_version_unsupported=False, peer=Peer("", listener=listener)
     )
@@ -142,6 +152,28 @@ def test_leaders_and_offline_replicas_are_those_of_the_image() -> None:
 def test_a_leader_without_the_clients_listener_is_not_shown() -> None:
     found = partitions(PLAINTEXT)[4]
     assert (found.error_code, found.leader_id) == (ErrorCode.LISTENER_NOT_FOUND, -1)
+
+
+@pytest.mark.parametrize("returned", [1, 3])
+@pytest.mark.parametrize("asked", [None, (MetadataRequestTopic(name="t"),)])
+def test_leaders_and_brokers_are_of_one_image(
+    asked: tuple[MetadataRequestTopic, ...] | None, returned: int
+) -> None:
+    """A broker that returns while the answer is built is not a leader without an address."""
+    partition = PartitionImage((returned, 2), returned, 4, (returned, 2), 1)
+    changes = (PartitionsChanged(TOPIC, {0: partition}), TopicPublished("t", TOPIC, 1, 1))
+    later = apply(MetadataImage(brokers=BROKERS), changes, 100)
+    others = {number: one for number, one in BROKERS.items() if number != returned}
+    earlier = replace(later, brokers=others)
+    # The first reads belong to the request's checks; each number of them is tried.
+    for reads in range(1, 6):
+        images = ChangingMetadata(*[earlier] * reads, later)
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        answer = asyncio.run(metadata.handle(request, context(images)))
+        listed = {one.node_id for one in answer.brokers}
+        (state,) = answer.topics[0].partitions
+        assert state.leader_id in listed | {-1}
+        assert (returned in state.offline_replicas) == (returned not in listed)
 
 
 def test_brokers_racks_and_the_controller() -> None:

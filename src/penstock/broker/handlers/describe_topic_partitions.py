@@ -15,7 +15,7 @@ from penstock.broker.context import RequestContext
 from penstock.broker.error_mapping import missing_topic_code
 from penstock.broker.pacing.slices import NextTurn
 from penstock.broker.partition_states import partition_states
-from penstock.cluster.image import TopicImage
+from penstock.cluster.image import MetadataImage, TopicImage
 from penstock.core.types import INTERNAL_TOPICS
 from penstock.protocol.error_codes import ErrorCode
 from penstock.protocol.messages.describe_topic_partitions import (
@@ -64,7 +64,7 @@ async def handle(
             topics.append(_missing(name, context))
             continue
         end = min(len(topic.partitions), begin + left)
-        topics.append(_described(topic, begin, end, context))
+        topics.append(_described(topic, begin, end, image, context))
         left -= max(0, end - begin)
         if end < len(topic.partitions):
             cursor = ResponseCursor(topic_name=name, partition_index=end)
@@ -106,10 +106,10 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
 
 
 def _described(
-    topic: TopicImage, begin: int, end: int, context: RequestContext
+    topic: TopicImage, begin: int, end: int, image: MetadataImage, context: RequestContext
 ) -> DescribeTopicPartitionsResponseTopic:
     numbers = range(begin, end)
-    states = partition_states(topic, numbers, context)
+    states = partition_states(topic, numbers, image.brokers, context)
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,

@@ -6,6 +6,8 @@ version 0 an empty list means all topics; since version 1 that is null, and empt
 Topics that the client may not describe are left out of a list of all topics. A client that names
 one gets an error without the id, whether the topic exists or not; for an id, without the name.
 Creating a topic needs CREATE, on the cluster or on the topic.
+
+An answer shows one image of the metadata: every leader in it is one of its brokers.
 """
 
 from collections.abc import Container, Sequence
@@ -49,7 +51,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
         images = sorted(image.topics.values(), key=lambda topic: topic.name)
         async for few in in_slices(images, services.turns, services.clock):
             topics += [
-                await _described(topic, request, context)
+                await _described(topic, image, request, context)
                 for topic in few
                 if services.access is None or _may_describe(topic.name, context, is_logged=False)
             ]
@@ -179,7 +181,7 @@ async def _answer(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, partitions=()
             )
         if _may_describe(by_id.name, context):
-            return await _described(by_id, request, context)
+            return await _described(by_id, image, request, context)
         # Ids are not secret, names are.
         return MetadataResponseTopic(
             error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -189,7 +191,7 @@ async def _answer(
     name = asked.name or ""
     topic = image.topic(name)
     if topic is not None:
-        return await _described(topic, request, context)
+        return await _described(topic, image, request, context)
     return MetadataResponseTopic(
         error_code=_missing_code(name, failed.get(name)),
         name=name,
@@ -213,13 +215,13 @@ def _missing_code(name: str, failure: PenstockError | None) -> ErrorCode:
 
 
 async def _described(
-    topic: TopicImage, request: MetadataRequest, context: RequestContext
+    topic: TopicImage, image: MetadataImage, request: MetadataRequest, context: RequestContext
 ) -> MetadataResponseTopic:
     services = context.services
     partitions: list[MetadataResponsePartition] = []
     numbered = range(len(topic.partitions))
     async for few in in_slices(numbered, services.turns, services.clock):
-        partitions += _partitions(topic, few, context)
+        partitions += _partitions(topic, few, image, context)
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -231,9 +233,9 @@ async def _described(
 
 
 def _partitions(
-    topic: TopicImage, numbers: Sequence[int], context: RequestContext
+    topic: TopicImage, numbers: Sequence[int], image: MetadataImage, context: RequestContext
 ) -> list[MetadataResponsePartition]:
-    states = partition_states(topic, numbers, context)
+    states = partition_states(topic, numbers, image.brokers, context)
     return [
         MetadataResponsePartition(
             error_code=state.error_code,
