@@ -28,6 +28,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "proofs.md"
 OUTPUT = ROOT / "build" / "proof"
 FUZZ_SECONDS = 600
+SEEDS = 20_000
+"""Seeds of the cluster simulator."""
+SEEDS_OF_A_ROW = 5_000
+"""A row of its own for each part, of 40 minutes on two quiet cores: the parts may run on different
+days."""
 HEAD = ("proof", "last figures", "run", "command")
 GUARD_PROOFS = ("guards", "spark-kill", "table-kill", "soak-guards", "hostile-guards")
 """Proofs whose output has lines that begin with `guard`."""
@@ -169,14 +174,19 @@ PROOFS = (
         ),
         {"PENSTOCK_PROOF": "1"},
     ),
-    Proof(
-        "simulate",
-        "Whole clusters from 20,000 seeds, under faults: the production brokers in one process",
-        (
-            *("python", "-m", "tests.cluster_sim.run", "1", "20000"),
-            *("--processes", "2", "--notes", "build/simulated_seeds.txt"),
-        ),
-        (lines_like(r"^simulated clusters: "),),
+    *(
+        Proof(
+            f"simulate-{first + SEEDS_OF_A_ROW - 1}",
+            f"Whole clusters from seeds {first:,} to {first + SEEDS_OF_A_ROW - 1:,}, under faults:"
+            " the production brokers in one process",
+            (
+                *("python", "-m", "tests.cluster_sim.run"),
+                *(str(first), str(first + SEEDS_OF_A_ROW - 1), "--processes", "2"),
+                *("--notes", f"build/simulated_seeds_{first}.txt"),
+            ),
+            (lines_like(r"^simulated clusters: "),),
+        )
+        for first in range(1, SEEDS, SEEDS_OF_A_ROW)
     ),
     Proof(
         "simulate-guards",
@@ -316,6 +326,13 @@ PROOFS = (
             marker=EVERYTHING,
         ),
         (lines_like(r"rounds of faults around a pipeline"), passed),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
+        "state-kill",
+        "Totals of windows in tables, 20 kills of driver, JVM or workers for each format",
+        pytest_of("tests/spark/tables/test_stateful_kills.py", marker="crash"),
+        (lines_like(r"\d+ kills, \d+ records"),),
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(

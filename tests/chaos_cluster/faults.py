@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Literal
 
 from tests.chaos_cluster.cluster import SESSION_SECONDS, BrokerMachine, Cluster, View
-from tests.chaos_cluster.machines import Machine
+from tests.chaos_cluster.machines import Machine, cut_power_of_all
 from tests.chaos_cluster.moving_faults import move_away, move_back
 from tests.crash.clients import TOPIC
 
@@ -24,7 +24,6 @@ Role = Literal["leader", "follower", "controller"]
 SHORT_SECONDS_MAX: Final = 3.0
 LONG_SECONDS: Final = (SESSION_SECONDS + 2.0, SESSION_SECONDS + 5.0)
 """Longer than a broker's session."""
-DEAD_DISK_SECONDS_MAX: Final = 0.3
 ROLLING_SECONDS_MAX: Final = 60.0
 ETCD_DOWN_SECONDS: Final = (10.0, 20.0)
 
@@ -142,7 +141,6 @@ class Faults:
         broker = self._broker("leader")
         with self._healed():
             broker.cut_power()
-            self._wait(0, DEAD_DISK_SECONDS_MAX)
             broker.kill()
             if self._dice.random() < 0.5:
                 self._wait(*LONG_SECONDS)
@@ -154,11 +152,7 @@ class Faults:
         if with_etcd:
             machines += self._cluster.etcd
         with self._healed():
-            for machine in machines:
-                machine.place.isolate()
-            for machine in machines:
-                machine.disk.cut()
-            self._wait(0, DEAD_DISK_SECONDS_MAX)
+            cut_power_of_all(machines)
             for machine in machines:
                 machine.restore_power()
 

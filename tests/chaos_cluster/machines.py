@@ -1,8 +1,8 @@
 """`Machine`: one process with its own network namespace, its own disk and a power switch.
 
 Guarantees: a power cut is silent and real. The machine is taken off the network first, so that no
-connection is closed; then its ext4 is shut down by the kernel without flushing its journal; the
-process lives a moment on a dead disk and is killed. After `restore_power` everything that was
+connection is closed; then its process stops, and its ext4 is shut down by the kernel without
+flushing its journal; the process never runs again. After `restore_power` everything that was
 synced is on the disk, and nothing else is sure. Only own children are signalled, by process id;
 they die with the thread that started them, so machines are started in the main thread.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos_cluster.network import Network
-from tests.crash.loop_disk import LoopDisk
+from tests.crash.loop_disk import LoopDisk, stop_processor
 from tests.oracle.cache import OracleError, run, tool
 
 FOLDER: Final = "machines-"
@@ -102,9 +102,13 @@ class Machine:
     # --- Faults of the machine ---
 
     def cut_power(self) -> None:
-        """The network is silent and the disk is dead; the process knows nothing of it yet."""
-        self.place.isolate()
-        self.disk.cut()
+        """The network is silent, the process stands still and the disk is dead."""
+        cut_power_of_all([self])
+
+    def stop_processor(self) -> None:
+        """The process runs no further instruction; it can only be killed."""
+        if self.is_running and self._process is not None:
+            stop_processor(self._process.pid)
 
     def restore_power(self) -> None:
         """The process is gone, the disk has what was synced, the network is there."""
@@ -116,6 +120,16 @@ class Machine:
         """End the process and unmount the disk."""
         self.kill()
         self.disk.close()
+
+
+def cut_power_of_all(machines: Sequence[Machine]) -> None:
+    """Power ends for all of these machines, as near to one moment as signals are."""
+    for machine in machines:
+        machine.place.isolate()
+    for machine in machines:
+        machine.stop_processor()
+    for machine in machines:
+        machine.disk.cut()
 
 
 def machines_folder(folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """All brokers lose power at once, under load, again and again (marker `cluster_chaos`).
 
-A round: load; the disks of all three brokers are shut down by the kernel without flushing, and the
-machines are off the network; the processes live a moment on dead disks and are killed; the disks
+A round: load; the machines of all three brokers are off the network, their processes stand still,
+and their disks are shut down by the kernel without flushing; the processes are killed, the disks
 are mounted, the brokers start. In every third round etcd's members lose power too. Nothing that was
 acknowledged or shown to a consumer may be gone, nothing may be there twice; at the end the files of
 all replicas are equal.
@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos_cluster.cluster import BROKERS, REPLICAS, Cluster
-from tests.chaos_cluster.machines import Machine
+from tests.chaos_cluster.machines import Machine, cut_power_of_all
 from tests.chaos_cluster.replicas import compare_by_kafka, compare_replicas
 from tests.chaos_cluster.workload import LedgerLoad
 from tests.crash.clients import PARTITIONS, PRODUCERS, TOPIC
@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.cluster_chaos, pytest.mark.timeout(7_200)]
 ROUNDS = int(os.environ.get("PENSTOCK_ROUNDS", "100" if IS_PROOF else "3"))
 ETCD_EVERY = 3
 LOAD_SECONDS_MAX = 1.5
-DEAD_DISK_SECONDS_MAX = 0.3
 LATE_STOP = "the stop did not end within"
 AFTER_POWER_SECONDS_MAX = 45.0
 """Brokers start, load their logs, register and elect; etcd starts before them in some rounds."""
@@ -44,16 +43,12 @@ def load_seed() -> int:
     return seed_of_this_run()
 
 
-def cut_all(cluster: Cluster, dice: random.Random, *, with_etcd: bool) -> None:
+def cut_all(cluster: Cluster, *, with_etcd: bool) -> None:
     """No power anywhere; then power, and everything starts by itself."""
     machines: list[Machine] = list(cluster.brokers.values())
     if with_etcd:
         machines += cluster.etcd
-    for machine in machines:
-        machine.place.isolate()
-    for machine in machines:
-        machine.disk.cut()
-    time.sleep(dice.uniform(0, DEAD_DISK_SECONDS_MAX))
+    cut_power_of_all(machines)
     for machine in machines:
         machine.restore_power()
     cluster.heal()
@@ -95,7 +90,7 @@ def one_round(cluster: Cluster, load: LedgerLoad, dice: random.Random, number: i
     """Load, a cut, progress, a check of everything; returns the wait for progress."""
     time.sleep(dice.uniform(0.1, LOAD_SECONDS_MAX))
     with_etcd = number % ETCD_EVERY == ETCD_EVERY - 1
-    cut_all(cluster, dice, with_etcd=with_etcd)
+    cut_all(cluster, with_etcd=with_etcd)
     wait = load.wait_for_progress(AFTER_POWER_SECONDS_MAX)
     violations = load.violations()
     assert not violations, f"round {number}: {summary(violations)}"
@@ -141,7 +136,7 @@ def test_the_cut_of_all_is_real(tmp_path: Path, load_seed: int) -> None:
         Cluster(tmp_path, settings='[flush]\nmode = "os"\n') as cluster,
         running_load(cluster, load_seed, settings) as load,
     ):
-        cut_all(cluster, random.Random(load_seed), with_etcd=False)
+        cut_all(cluster, with_etcd=False)
         load.abandon()
         cluster.wait(lambda: has_leaders(cluster), "every partition of the ledger has a leader")
         lost = [text for text in load.violations() if text.startswith("lost")]

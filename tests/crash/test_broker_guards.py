@@ -18,7 +18,7 @@ import pytest
 
 from penstock.records.batch import LOG_OVERHEAD_BYTES, iterate_headers
 from tests.crash.clients import TOPIC
-from tests.crash.loop_disk import LoopDisk
+from tests.crash.loop_disk import LoopDisk, stop_processor
 from tests.crash.rounds import Run, running, seed_of_this_run
 from tests.oracle.penstock_broker import penstock_broker
 from tests.oracle.running_broker import RunningBroker
@@ -55,6 +55,7 @@ def changed_broker(disk: LoopDisk, changes: str, attempt: int = 0) -> RunningBro
 def power_cut(run: Run, disk: LoopDisk) -> None:
     """One power cut. The clients end with it."""
     time.sleep(LOAD_SECONDS)
+    stop_processor(run.broker.pid)
     disk.cut()
     run.broker.kill()
     # Now: a record that is sent once more may come to lie where the vanished one was.

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from tests.crash.loop_disk import LoopDisk
+from tests.crash.loop_disk import LoopDisk, stop_processor
 from tests.histories.plan import Plan
 from tests.histories.recorder import Recorder, SupervisedWorker, highest_offsets
 from tests.histories.upheaval import Upheaval
@@ -20,7 +20,7 @@ from tests.oracle.running_broker import RunningBroker
 QUIET_CHANCE = 0.25
 PERIODS_OF_A_MIX = 4
 BROKER_STOP_SECONDS_MAX = 3.0
-DEAD_DISK_SECONDS_MAX = 0.3
+NO_POWER_SECONDS_MAX = 0.3
 
 
 class Nemesis:
@@ -122,9 +122,10 @@ class Nemesis:
     def cut_power(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """The disk loses what was not synced."""
         assert self._disk is not None
+        stop_processor(self._broker.pid)
         self._disk.cut()
         meanwhile()
-        self._sleep(self._dice.uniform(0, DEAD_DISK_SECONDS_MAX))
+        self._sleep(self._dice.uniform(0, NO_POWER_SECONDS_MAX))
         self._broker.kill()
         self._disk.restore()
         self._broker.start()
