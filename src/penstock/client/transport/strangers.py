@@ -46,8 +46,9 @@ def not_a_broker(address: Address, error: PenstockError) -> BrokerUnreachableErr
             hint="Set security.protocol to SSL, or to SASL_SSL for a listener with a login.",
         )
     if isinstance(error, AnswerLostError):
+        problem = str(error).replace(f"{address} ", "it ", 1)
         return BrokerUnreachableError(
-            f"{address} does not answer as a broker: {error}",
+            f"{address} does not answer as a broker: {problem}",
             hint=f"Check that this is the broker's Kafka port ({kafka_port}). If it expects TLS, "
             "set security.protocol to SSL or SASL_SSL.",
         )
