@@ -117,6 +117,15 @@ def test_a_user_without_a_password_is_a_reference(user: str) -> None:
             value(f"https://{kind}@registry.example", token="${env:A}")
 
 
+@pytest.mark.parametrize(
+    "end", [f"?token={CANARY}", f"/v7?api-key={CANARY}", f"#{CANARY}", "?token=${env:A}"]
+)
+def test_an_address_with_a_query_is_refused(end: str) -> None:
+    with pytest.raises(DefinitionError, match=r"'value.schema'.*query or a fragment") as caught:
+        value(f"https://registry.example{end}")
+    assert CANARY not in str(caught.value)
+
+
 IDENTITIES: list[tuple[str, dict[str, object], str]] = [
     ("", {"token": "${env:A}"}, "value.registry.token"),
     ("", {"username": "me", "password": "${env:A}"}, "value.registry.username"),

@@ -99,6 +99,13 @@ def read_registry(
             )
         return ()
     assert address is not None, "a registry is found by its address"
+    if "?" in address or "#" in address:
+        section.fail(
+            "schema",
+            "it has a query or a fragment: paths are appended to the address, and a key in it "
+            "would be shown.",
+            "Remove all after the path, and set value.registry for a token or a user.",
+        )
     user = user_of(address)
     _require_hidden_user(section, user)
     given = dict(options)
