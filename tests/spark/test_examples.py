@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.oracle.running_broker import RunningBroker
 from tests.spark.conftest import BrokerNamed
@@ -120,6 +121,21 @@ def test_windowed_totals(example: Example) -> None:
     assert totals == [
         (f"09:0{minute}", shop, 150, 30) for minute in range(7) for shop in ("shop-0", "shop-1")
     ]
+
+
+@pytest.mark.timeout(600)  # two queries with state
+def test_totals_into_table(example: Example, spark: SparkSession) -> None:
+    from penstock.spark.tables.run.table_pipeline import TablePipeline
+
+    shown = example("totals_into_table", "minute-sales")
+    rows = DeltaTable(f"{shown['folder']}/warehouse/shop/sales_by_minute").to_pyarrow_table()
+    found = sorted((row["minute"].minute, row["shop"], row["sales"]) for row in rows.to_pylist())
+    assert found == [(minute, shop, 30) for minute in range(7) for shop in ("shop-0", "shop-1")]
+    pipeline = TablePipeline(shown["totals"].definition, transform=shown["totals"].transform)
+    with pipeline.start(spark, once=True) as running:  # nothing new: nothing is doubled
+        running.await_end()
+    table = DeltaTable(f"{shown['folder']}/warehouse/shop/sales_by_minute")
+    assert table.to_pyarrow_table().num_rows == len(found)
 
 
 def test_join_streams(example: Example) -> None:

@@ -20,6 +20,7 @@ from penstock.spark.tables.definition import (
     change_definition,
     operation_keys,
     registry_section,
+    state_section,
     table_section,
 )
 from penstock.spark.tables.definition import reader as definition_reader
@@ -127,6 +128,7 @@ def test_every_key_is_in_the_guide_and_no_other() -> None:
         *keys_of("expectations", "_expectations"),
         *keys_of("trigger", "_trigger"),
         *keys_of("maintenance", "_maintenance"),
+        *keys_of("state", "read_state", state_section),
     }
     table = GUIDE.split("\n## Every key\n")[1]
     told = set(

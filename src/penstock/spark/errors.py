@@ -49,16 +49,25 @@ class DataLossError(SparkQueryError):
     """Records that the query has to read were deleted or replaced."""
 
     def __init__(
-        self, text: str, other_logs: Sequence[str] = (), recreated: Sequence[str] = ()
+        self,
+        text: str,
+        other_logs: Sequence[str] = (),
+        recreated: Sequence[str] = (),
+        losses: Sequence[str] = (),
+        *,
+        is_other_cluster: bool = False,
     ) -> None:
         """Create the error with the texts about its causes.
 
         `other_logs`: about logs that end before the position, or were rewritten from there.
         `recreated`: sentences about topics that were deleted and created again.
+        `losses`: all losses, each without its remedy.
         """
         super().__init__(text)
         self.other_logs = tuple(other_logs)
         self.recreated = tuple(recreated)
+        self.losses = tuple(losses)
+        self.is_other_cluster = is_other_cluster
 
 
 def first_of(names: Sequence[str], count_max: int) -> str:

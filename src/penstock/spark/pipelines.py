@@ -64,10 +64,12 @@ def pipeline(
     maintenance: Mapping[str, Any] | None = None,
     mode: str = "dataframe",
     operation: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
 ) -> Callable[[Transform], Pipeline]:
     """Create a pipeline from a function; each mapping has the keys of the file's section.
 
-    `operation` has the further keys of the section `pipeline`, such as `metrics_port`.
+    `operation` has the further keys of the section `pipeline`, such as `metrics_port`. With `state`
+    the function gets a stream with a watermark, and its result is appended exactly once.
     """
 
     def decorate(transform: Transform) -> Pipeline:
@@ -95,6 +97,7 @@ def pipeline(
             "expectations": list(expectations),
             "trigger": trigger or {},
             "maintenance": maintenance or {},
+            **({} if state is None else {"state": state}),
         }
         definition = read_definition(document, where)
         if has_many_tables(definition):

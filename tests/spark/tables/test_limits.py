@@ -3,6 +3,7 @@
 import io
 import json
 import pickle
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from penstock.spark.tables.definition.ddl import parse_ddl
 from penstock.spark.tables.definition.model import (
+    Action,
+    Expectation,
     Metadata,
     SchemaSource,
     ValueFormat,
@@ -25,11 +28,11 @@ from penstock.spark.tables.files.partition_limits import PartitionLimits
 from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.inspection.sample import parse_sample
 from penstock.spark.tables.run.dataframe_stage import (
-    RowRefusedError,
     StageOrder,
     StageReport,
     _write_rows,
 )
+from penstock.spark.tables.run.spark_rules import answer_name
 from penstock.spark.tables.tasks.judging import newest_timestamp_ms
 from penstock.spark.tables.values.columns import table_schema, with_metadata
 from penstock.spark.tables.values.leaves import leaves
@@ -152,11 +155,10 @@ def staged(folder: Path, rows: pa.RecordBatch, **more: Any) -> StageReport:  # n
     order = StageOrder(
         rows=FileLayout(str(folder / "rows"), COLUMNS),
         rejects=FileLayout(str(folder / "rejects"), REJECTS),
-        expectations=(),
+        **{"expectations": (), **more},
         pipeline="orders",
         key=(),
         metadata=Metadata.STRUCT,
-        **more,
     )
     [answer] = _write_rows(order, iter([rows]))
     report = pickle.loads(answer.column("report")[0].as_py())
@@ -187,11 +189,43 @@ def test_rows_of_a_function_are_looked_at_again(tmp_path: Path) -> None:
 
 
 def test_a_row_whose_record_is_not_known_is_an_error_that_says_so(tmp_path: Path) -> None:
-    with pytest.raises(RowRefusedError, match=r"column 'at' holds .* Correct the function"):
-        staged(tmp_path, rows_of([BEYOND_US], ["DE"], whole=False))
-    with pytest.raises(RowRefusedError, match="empty text"):
-        staged(tmp_path, rows_of([0], [""], whole=False), limits=PartitionLimits(("country",)))
+    refused = staged(tmp_path, rows_of([BEYOND_US], ["DE"], whole=False)).refused
+    assert re.search(r"column 'at' holds .* Correct the function", refused or "")
+    limits = PartitionLimits(("country",))
+    assert "empty text" in (
+        staged(tmp_path, rows_of([0], [""], whole=False), limits=limits).refused or ""
+    )
+    assert not list(tmp_path.glob("rows/*.parquet"))
     assert staged(tmp_path, rows_of([0], [""], whole=False)).rows == 1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("bad", "problem"),
+    [
+        ({"times": BEYOND_US, "country": "DE"}, "column 'at' holds"),
+        ({"times": 0, "country": ""}, "empty text"),
+        ({"times": 0, "country": None}, "NOT NULL country"),
+    ],
+)
+def test_a_result_with_state_is_never_a_reject(
+    tmp_path: Path, bad: dict[str, Any], problem: str, *, whole: bool
+) -> None:
+    limits, required = PartitionLimits(("country",)), ("country",)
+    given: dict[str, Any] = {"limits": limits, "required": required, "is_stateful": True}
+    rows = rows_of([0, bad["times"]], ["DE", bad["country"]], whole=whole)
+    refused = staged(tmp_path, rows, **given).refused or ""
+    assert problem in refused
+    assert (
+        'Correct the function, or drop such results by an expectation with the action "drop".'
+        in (refused)
+    )
+    assert "_kafka" not in refused
+    assert not list(tmp_path.glob("*/*.parquet"))
+    rule = Expectation("fits", "it fits", Action.DROP)
+    answered = rows.append_column(answer_name(0), pa.array([True, False]))
+    report = staged(tmp_path, answered, expectations=(rule,), **given)
+    assert (report.refused, report.rows, report.rejects, report.broken) == (None, 1, 0, {"fits": 1})
 
 
 # --- In a sample ---

@@ -13,7 +13,7 @@ from penstock.spark.tables.definition.errors import DefinitionError
 from penstock.spark.tables.definition.model import Action, Expectation, Metadata
 from penstock.spark.tables.files.data_files import FileLayout
 from penstock.spark.tables.formats.rejects import REJECTS
-from penstock.spark.tables.run.dataframe_stage import StageOrder, _run
+from penstock.spark.tables.run.dataframe_stage import StageOrder, written_rows
 from penstock.spark.tables.run.spark_rules import (
     answer_name,
     asked,
@@ -115,7 +115,7 @@ def test_the_record_is_at_hand_whenever_the_function_keeps_it(
         (),
         Metadata.FLAT,
     )
-    [report] = _run(made, ["at"], order, 100.0)
+    [report] = written_rows(made, ["at"], order, 100.0)
     assert (report.rows, report.rejects) == (1, 1)
 
 

@@ -19,6 +19,8 @@ _ERROR_CLASSES = (
     "incompatible_schema",
     "expectation",
     "constraint",
+    "late",
+    "future",
 )
 
 

@@ -163,6 +163,7 @@ def _pipeline_document(one: PipelineStatus) -> Document:
         "last_unknown_fields": dict(one.unknown_fields),
         "last_looked_at": one.looked_at,
         "emptied_columns": dict(one.emptied),
+        "state": None if one.state is None else one.state._asdict(),
         "lost_offsets": one.lost_count,
         "losses": [
             {
@@ -247,6 +248,10 @@ def _print_pipeline(one: PipelineStatus, now_ms: int, *, every_partition: bool) 
     if one.emptied:
         found = ", ".join(f"{name} ({count:,} rows)" for name, count in one.emptied.items())
         click.echo(f"columns that had values and are NULL in the last rows: {found}")
+    if one.state is not None:
+        watermark, late = timestamp_text(one.state.watermark_ms), one.state.late_count
+        batch = f"batch {one.state.batch} of checkpoint {one.state.checkpoint}"
+        click.echo(f"state: {batch}, watermark {watermark}, {count_text(late, 'late record')}")
     _print_losses(one)
     if every_partition:
         print_table(

@@ -270,6 +270,8 @@ def data_loss_error(losses: Sequence[Loss]) -> DataLossError:
         ),
         [loss.what for loss in losses if loss.kind in _OTHER_LOG],
         [loss.what for loss in losses if loss.kind is LossKind.RECREATED],
+        [loss.what for loss in losses],
+        is_other_cluster=LossKind.OTHER_CLUSTER in kinds,
     )
 
 

@@ -10,6 +10,7 @@ It keeps at most `BATCHES_MAX` counts. It does not identify the bad records: the
 of bad records anyway.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -80,10 +81,22 @@ class CircuitBreaker:
 
     def reason(self, table: str) -> str:
         """Return the message of an open breaker."""
+        return self._reason(f"They are in {table} with their reasons.")
+
+    def reason_before_commit(self, classes: Mapping[str, int]) -> str:
+        """Return the message of a breaker that opens before the last batch is committed.
+
+        `classes`: the number of bad records of the last batch, by the class of their reason.
+        """
+        counts = sorted(classes.items(), key=lambda one: (-one[1], one[0]))
+        named = ", ".join(f"{name} {count}" for name, count in counts)
+        return self._reason(f"Nothing of the last batch was committed; its bad records: {named}.")
+
+    def _reason(self, place: str) -> str:
         return (
             f"{self.share:.1%} of the last {self.records} records could not be written, and "
-            f"value.reject_share_max allows {self.share_max:.1%}. They are in {table} with their "
-            "reasons. Correct the schema or the producer, or raise the limit, then start again."
+            f"value.reject_share_max allows {self.share_max:.1%}. {place} "
+            "Correct the schema or the producer, or raise the limit, then start again."
         )
 
 

@@ -39,6 +39,7 @@ from penstock.spark.tables.commit.note import (
     LostRange,
     NoteKind,
     PartitionRange,
+    StateNote,
 )
 from penstock.spark.tables.commit.stops import Stop
 from penstock.spark.tables.values.empty_columns import empty_after
@@ -99,6 +100,8 @@ class Offer:
     """Offsets within the ranges that were deleted before a task read them."""
     at_ms: int = 0
     """The time of the offer, and of its losses."""
+    state: StateNote | None = None
+    """The place of the batch in its checkpoint, for `commit.stateful_rules`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,13 +232,15 @@ def decide(state: TableState, offer: Offer) -> Decision:
     if stop is not None:
         return stop
     assert note is not None, "an owner has a note"
+    if note.state is not None:
+        return commit_stops.has_state(note.pipeline)
     stop = other_log(note, offer.ranges)
     if stop is not None:
         return stop
     left = {one.at: _left_of(one, note.held.get(one.at)) for one in offer.ranges.ranges}
     kept = tuple(one for one in left.values() if not one.is_empty or one.at not in note.held)
     left_ranges = replace(offer.ranges, ranges=kept)
-    stop = _misfit(note, offer, kept) or held_by_others(state, note.pipeline, left_ranges)
+    stop = misfit(note, offer, kept) or held_by_others(state, note.pipeline, left_ranges)
     if stop is not None:
         return stop
     if not kept:
@@ -280,7 +285,7 @@ def _left_of(come: PartitionRange, held: HeldPartition | None) -> PartitionRange
     return come._replace(start_offset=start)
 
 
-def _misfit(note: CommitNote, offer: Offer, left: Sequence[PartitionRange]) -> Stop | None:
+def misfit(note: CommitNote, offer: Offer, left: Sequence[PartitionRange]) -> Stop | None:
     """Return the stop if the remaining ranges cannot follow the committed ones."""
     known = [(one, note.held[one.at]) for one in left if one.at in note.held]
     early = [(one, held) for one, held in known if one.start_offset < held.begin_offset]
@@ -412,7 +417,8 @@ def newest_note(
     if kept.kind is NoteKind.FORGET and in_history is None:
         return kept
     if in_history is None and is_whole:
-        return replace(kept, run=NOBODY, held={}, kind=NoteKind.TAKE, counts=CommitCounts())
+        forgotten = replace(kept, held={}, state=None, counts=CommitCounts())
+        return replace(forgotten, run=NOBODY, kind=NoteKind.TAKE)
     if in_history is None or in_history.sequence == kept.sequence:
         return kept
     if in_history.sequence > kept.sequence:

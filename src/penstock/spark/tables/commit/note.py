@@ -6,7 +6,8 @@
                            "epochs": 3}},
      "rows": 178, "rejects": 2, "expectations": {"positive_amount": 2},
      "newest_ms": 1767225600000, "small_batches": 12,
-     "losses": [["orders", 1, 40, 60, 1767225600000]]}
+     "losses": [["orders", 1, 40, 60, 1767225600000]],
+     "state": ["9b0e…", 17, 180, 1767225000000, 3, "5e0c…"]}
 
 A note is complete: it has the offsets of its commit, and all offsets of the pipeline after it. The
 offsets of a partition go from `begins[i]` to `ends[i]`. This commit added the last `counts[i]` of
@@ -121,6 +122,23 @@ class HeldPartition(NamedTuple):
     """Offsets of the range that were deleted from the topic and are not in the table."""
 
 
+class StateNote(NamedTuple):
+    """The place of a stateful pipeline in the checkpoint that has its state."""
+
+    checkpoint: str
+    """The id of the checkpoint; Spark writes it once."""
+    batch: int
+    """The number of the last batch of that checkpoint in the table."""
+    offset_count: int
+    """The number of offsets of that batch, to recognise it when it is repeated."""
+    watermark_ms: int
+    """The watermark of the next batch, in milliseconds since 1970."""
+    late_count: int = 0
+    """The number of late records in all batches."""
+    meaning: str = ""
+    """The fingerprint of what decides the meaning of the batch: definition and function."""
+
+
 class LostRange(NamedTuple):
     """Offsets of one partition that the table does not get.
 
@@ -187,6 +205,8 @@ class CommitNote:
     """The number of commits of small batches that the driver wrote without Spark's tasks."""
     deleted_keys: str | None = None
     """The file of remembered deletions, see `files.deleted_keys`."""
+    state: StateNote | None = None
+    """None: the pipeline has no stateful function, or no batch of it was committed."""
 
     def ranges(self) -> tuple[PartitionRange, ...]:
         """Return the ranges of this commit."""
@@ -218,17 +238,7 @@ def write_note(note: CommitNote) -> str:
         document["expectations"] = dict(sorted(note.counts.expectations.items()))
     if note.newest_ms is not None:
         document["newest_ms"] = note.newest_ms
-    if note.counts.unknown_fields:
-        document["unknown_fields"] = dict(note.counts.unknown_fields)
-        document["looked_at"] = note.counts.looked_at
-    if note.empty_columns is not None:
-        document["empty_columns"] = dict(sorted(note.empty_columns.items()))
-    if note.small_batches:
-        document["small_batches"] = note.small_batches
-    if note.deleted_keys is not None:
-        document["deleted_keys"] = note.deleted_keys
-    if note.losses:
-        document["losses"] = [list(one if one.reason else one[:-1]) for one in note.losses]
+    document |= _written_if_there(note)
     text = json.dumps(document, separators=(",", ":"))
     if len(text) > NOTE_CHARACTERS_MAX or len(note.counts.expectations) > EXPECTATIONS_MAX:
         raise NoteError(
@@ -239,6 +249,25 @@ def write_note(note: CommitNote) -> str:
             "they may share a table."
         )
     return text
+
+
+def _written_if_there(note: CommitNote) -> dict[str, Any]:
+    """Return the parts that most notes do not have."""
+    document: dict[str, Any] = {}
+    if note.counts.unknown_fields:
+        document["unknown_fields"] = dict(note.counts.unknown_fields)
+        document["looked_at"] = note.counts.looked_at
+    if note.empty_columns is not None:
+        document["empty_columns"] = dict(sorted(note.empty_columns.items()))
+    if note.small_batches:
+        document["small_batches"] = note.small_batches
+    if note.deleted_keys is not None:
+        document["deleted_keys"] = note.deleted_keys
+    if note.state is not None:
+        document["state"] = list(note.state)
+    if note.losses:
+        document["losses"] = [list(one if one.reason else one[:-1]) for one in note.losses]
+    return document
 
 
 def read_note(text: str) -> CommitNote:
@@ -314,6 +343,7 @@ def _read_version_1(document: Mapping[str, Any]) -> CommitNote:
         empty_columns=_read_empty(document.get("empty_columns")),
         small_batches=_number(document.get("small_batches", 0), 0),
         deleted_keys=None if deleted_keys is None else text_of(deleted_keys, "deleted_keys"),
+        state=_read_state(document.get("state")),
     )
 
 
@@ -345,6 +375,19 @@ def _read_loss(value: object) -> LostRange:
     reason = text_of(value[-1], "reason") if len(value) == count else ""
     partition, start, end, at_ms = (_number(one, 0) for one in numbers)
     return LostRange(text_of(topic, "topic"), partition, start, end, at_ms, reason)
+
+
+def _read_state(value: object) -> StateNote | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != len(StateNote._fields):
+        raise ValueError("the place in a checkpoint has other parts than it should")
+    checkpoint, *numbers, meaning = value
+    if not isinstance(meaning, str):
+        raise ValueError("the fingerprint of a batch is not a text")
+    batch, offset_count, watermark_ms, late_count = (_number(one, 0) for one in numbers)
+    name = text_of(checkpoint, "checkpoint")
+    return StateNote(name, batch, offset_count, watermark_ms, late_count, meaning)
 
 
 def _read_empty(value: object) -> Mapping[str, int] | None:

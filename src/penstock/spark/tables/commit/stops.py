@@ -34,6 +34,12 @@ class StopReason(StrEnum):
     OTHER_PIPELINE = "other pipeline"
     """Another pipeline wrote the same offsets to this table."""
     TOO_MANY_PIPELINES = "too many pipelines"
+    OTHER_CHECKPOINT = "other checkpoint"
+    """The checkpoint with the state of the function is not the one that wrote this table."""
+    CHANGED_BATCH = "changed batch"
+    """The definition was changed between both parts of a stateful batch: rows and state."""
+    HAS_STATE = "has state"
+    """The rows are results of a stateful function, or were not so far."""
     FORGOTTEN = "forgotten"
     """The user let the table forget this pipeline."""
     BUSY = "busy"
@@ -118,6 +124,16 @@ def gap(pipeline: str, come: Iterable[PartitionRange], held_ends: Iterable[int])
     )
 
 
+def gap_in_state(pipeline: str, found: Stop) -> Stop:
+    """Return the stop of `gap` for a stateful pipeline, which can pass by no record."""
+    text = found.text.partition(" Start the pipeline again")[0]
+    return Stop(
+        StopReason.GAP,
+        f"{text} State cannot pass by records: compute the table again, with another table.name, "
+        f"pipeline.name and pipeline.checkpoint than those of '{pipeline}'.",
+    )
+
+
 def before_begin(pipeline: str, come: Iterable[PartitionRange], begins: Iterable[int]) -> Stop:
     """Return the stop: `come` begins before the pipeline's first offset."""
     first = ", ".join(f"{one.at} offset {begin}" for one, begin in zip(come, begins, strict=True))
@@ -169,6 +185,56 @@ def other_pipeline(pipeline: str, other: str, come: Iterable[PartitionRange]) ->
         f"table; pipeline '{pipeline}' would write them a second time. If the pipeline was "
         f"renamed, give it its old name '{other}'. If not, name another table, or let this "
         "pipeline read only offsets that the other one does not read.",
+    )
+
+
+ANEW_REMEDY: Final = (
+    "Restore the newest copy of the checkpoint. Without one, compute the table again from the "
+    "topic: set another table.name, pipeline.name and pipeline.checkpoint, then `penstock table "
+    "run FILE`. Its records must still be in the topic."
+)
+"""The remedy if state and table do not fit: state cannot be computed from the table."""
+
+
+def other_checkpoint(pipeline: str, problem: str, remedy: str = ANEW_REMEDY) -> Stop:
+    """Return the stop: state and table are not of the same batches."""
+    return Stop(
+        StopReason.OTHER_CHECKPOINT,
+        f"the table of the stateful pipeline '{pipeline}' does not fit pipeline.checkpoint: "
+        f"{problem}. Nothing was committed, because rows would be missing, doubled or wrong. "
+        f"{remedy}",
+    )
+
+
+def changed_batch(pipeline: str, batch: int) -> Stop:
+    """Return the stop: an unfinished batch would get its state by another definition."""
+    return Stop(
+        StopReason.CHANGED_BATCH,
+        f"the table has batch {batch} of the stateful pipeline '{pipeline}', and Spark has not "
+        "finished it: its records are read once more for the state. Since the commit the sections "
+        "`value` or `state`, the topics, or the function were changed, so a record could be in a "
+        "total and a bad record, or neither. Nothing was committed. Restore the former definition "
+        "and function, run them once (`penstock table run FILE --once`), then change them.",
+    )
+
+
+def has_state(pipeline: str) -> Stop:
+    """Return the stop: a pipeline without state wants to append to results with state."""
+    return Stop(
+        StopReason.HAS_STATE,
+        f"pipeline '{pipeline}' has filled this table by a stateful function, and the definition "
+        "has none. Restore the section `state` and the function, or set another pipeline.name and "
+        "table.name.",
+    )
+
+
+def had_no_state(pipeline: str) -> Stop:
+    """Return the stop: a stateful pipeline wants to continue after rows without state."""
+    return Stop(
+        StopReason.HAS_STATE,
+        f"pipeline '{pipeline}' has filled this table without a stateful function, and the "
+        "definition has one: it would miss the records before. Set another pipeline.name, "
+        "table.name and pipeline.checkpoint.",
     )
 
 

@@ -19,11 +19,16 @@ KAFKA: Final = "_kafka"
 """The column with the metadata of a row's record."""
 METADATA_FIELDS: Final = ("topic", "partition", "offset", "timestamp", "key", "headers")
 """The fields of that column."""
+STATE_REPORT: Final = "_penstock_report"
+"""The column with the report of a range, in the source of a stateful pipeline."""
 
 APPEND_OFFSETS_MAX: Final = 10_000_000
 """The maximum batch without a limit in the definition: some seconds of work on two cores."""
 UPSERT_OFFSETS_MAX: Final = 1_000_000
 """The same limit if the keys of a batch are held in memory."""
+
+FUTURE_MAX_MS: Final = 86_400_000
+"""A day: clocks and time zones differ by less, and a wrong year by more."""
 
 
 SNAPSHOTS_MAX: Final = 1_000
@@ -167,6 +172,15 @@ class Action(Enum):
     """The row's record goes to the table of bad records."""
     FAIL = "fail"
     """The batch is not committed and the pipeline stops."""
+
+
+class LateRecords(Enum):
+    """The handling of records that a stateful function can no longer use."""
+
+    REJECT = "reject"
+    """The record goes to the table of bad records."""
+    DROP = "drop"
+    """The record is counted and not written."""
 
 
 class StartingOffsets(Enum):
@@ -347,6 +361,19 @@ class TriggerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StateSettings:
+    """The time of a stateful function: it gets a stream with a watermark, and keeps state."""
+
+    event_time: str
+    """The column with the time of a record."""
+    delay_ms: int
+    """How far the watermark is behind the newest event time."""
+    late: LateRecords = LateRecords.REJECT
+    future_max_ms: int = FUTURE_MAX_MS
+    """How far an event time may be ahead of the clock when its batch is planned."""
+
+
+@dataclass(frozen=True, slots=True)
 class MaintenanceSettings:
     """The maintenance of the table."""
 
@@ -369,6 +396,8 @@ class PipelineDefinition:
     expectations: tuple[Expectation, ...] = ()
     trigger: TriggerSettings = field(default_factory=TriggerSettings)
     maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
+    state: StateSettings | None = None
+    """None: the function, if there is one, gets each batch alone."""
 
     def source_options(self) -> dict[str, str]:
         """Return the options of `format("penstock")` for this pipeline's source.

@@ -43,6 +43,7 @@ from penstock.spark.tables.definition.model import (
 )
 from penstock.spark.tables.definition.operation_keys import read_operation
 from penstock.spark.tables.definition.registry_section import read_registry
+from penstock.spark.tables.definition.state_section import read_state, require_stateful
 from penstock.spark.tables.definition.table_section import read_table
 from penstock.spark.tables.definition.values import Section, did_you_mean
 
@@ -103,11 +104,13 @@ def read_definition(document: object, where: str) -> PipelineDefinition:
         expectations=_expectations(top),
         trigger=_trigger(top.section("trigger")),
         maintenance=_maintenance(top.section("maintenance")),
+        state=read_state(top),
     )
     top.require_nothing_left()
     _require_consistent(definition, where)
     _require_template(definition, where)
     require_upsert(definition, where)
+    require_stateful(definition, where)
     definition = with_history(definition, where)
     _require_source(definition, where)
     return definition

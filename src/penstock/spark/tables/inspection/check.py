@@ -30,6 +30,7 @@ from penstock.spark.tables.definition.model import (
     TableFormat,
     WriteMode,
 )
+from penstock.spark.tables.definition.state_section import require_function
 from penstock.spark.tables.formats.arranging import needed_arrangement
 from penstock.spark.tables.formats.opening import TableMissingError, open_table, require_makeable
 from penstock.spark.tables.inspection.requirements import (
@@ -43,6 +44,7 @@ from penstock.spark.tables.inspection.sample import Sample, parse_sample
 from penstock.spark.tables.inspection.topics import TopicsLook, TopicsSeen
 from penstock.spark.tables.rules.planner import Plan, choose_mode
 from penstock.spark.tables.rules.required_columns import (
+    require_event_time,
     require_readable_rules,
     require_written_schema,
     with_others,
@@ -186,6 +188,11 @@ class _Checking:
             pinned = self._inferred()
         plan = plan_parser(value, self._definition.source.topics or tuple(topics), pinned)
         self._parser = new_parser(plan)
+        state = self._definition.state
+        if state is not None:
+            require_function(self._definition, has_transform=self._has_transform)
+            form = self._definition.table.metadata
+            require_event_time(state, with_metadata_columns(self._parser.schema, form))
         names = self._parser.schema.names
         if not self._has_transform:
             self._columns = table_columns(self._definition, self._parser.schema)

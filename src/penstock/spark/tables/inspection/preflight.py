@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.core.errors import PenstockError
 from penstock.spark.tables.definition.errors import as_written
 from penstock.spark.tables.definition.model import PipelineDefinition, SchemaSource
+from penstock.spark.tables.definition.state_section import require_function
 from penstock.spark.tables.formats.arranging import needed_arrangement
 from penstock.spark.tables.formats.opening import (
     TableMissingError,
@@ -26,6 +27,7 @@ from penstock.spark.tables.inspection.requirements import (
 )
 from penstock.spark.tables.inspection.topics import TopicsLook
 from penstock.spark.tables.rules.required_columns import (
+    require_event_time,
     require_readable_rules,
     require_written_schema,
     with_others,
@@ -61,12 +63,17 @@ def _require_topics(definition: PipelineDefinition) -> None:
 def _value_columns(definition: PipelineDefinition, *, has_transform: bool) -> pa.Schema | None:
     """Return the columns of the values, if they are known before values are read."""
     value = definition.value
+    require_function(definition, has_transform=has_transform)
     require_written_schema(definition, has_transform=has_transform)
     # A registry's schema that does not fit an existing table may cause bad records, but does not
     # stop the pipeline.
     if value.schema_source in {SchemaSource.INFERRED, SchemaSource.REGISTRY}:
         return None
     schema = new_parser(plan_parser(value, definition.source.topics)).schema
+    if definition.state is not None:
+        require_event_time(
+            definition.state, with_metadata_columns(schema, definition.table.metadata)
+        )
     return schema if schema.names and not has_transform else None
 
 

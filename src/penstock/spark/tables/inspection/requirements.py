@@ -6,6 +6,7 @@ and reports the first problem. Both have the same messages, because both use thi
 """
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,13 @@ import pyarrow as pa
 from penstock.spark.errors import OptionError
 from penstock.spark.offsets import NO_EPOCH
 from penstock.spark.tables.commit.decisions import Driver, Offer, TableState, decide, take_over
-from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
+from penstock.spark.tables.commit.note import (
+    BatchRanges,
+    CommitNote,
+    PartitionRange,
+    StateNote,
+)
+from penstock.spark.tables.commit.stateful_rules import decide_stateful
 from penstock.spark.tables.commit.stops import Stop
 from penstock.spark.tables.definition.errors import (
     SchemaError,
@@ -91,9 +98,19 @@ def require_free_offsets(
     )
     driver = Driver(name, "", taken.note.epoch)
     offer = Offer(driver, BatchRanges(coming, ids, cluster_id))
-    decision = decide(TableState({**state.notes, name: taken.note}, state.version), offer)
+    rule = decide
+    if definition.state is not None:
+        offer, rule = replace(offer, state=_next_batch(taken.note)), decide_stateful
+    decision = rule(TableState({**state.notes, name: taken.note}, state.version), offer)
     if isinstance(decision, Stop):
         raise decision.error()
+
+
+def _next_batch(note: CommitNote) -> StateNote:
+    """Return the place of the next batch of the same checkpoint."""
+    if note.state is None:
+        return StateNote("", 0, 0, 0)
+    return note.state._replace(batch=note.state.batch + 1)
 
 
 def require_writable(key: str, place: str) -> bool | None:

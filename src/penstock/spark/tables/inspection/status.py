@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.core.types import TopicPartition
-from penstock.spark.tables.commit.note import CommitNote, LostRange
+from penstock.spark.tables.commit.note import CommitNote, LostRange, StateNote
 from penstock.spark.tables.commit.pipeline_names import is_backfill, is_replay, pipeline_of
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.formats.opening import TableMissingError, open_table
@@ -63,6 +63,8 @@ class PipelineStatus:
     """The number of its commits whose rows the driver wrote itself, without Spark's tasks."""
     emptied: Mapping[str, int] = field(default_factory=dict)
     """Columns that had values, and the number of rows since without a value."""
+    state: StateNote | None = None
+    """The batch, the watermark and the late records of a stateful pipeline."""
 
     @property
     def lost_count(self) -> int:
@@ -173,6 +175,7 @@ def _pipeline(
         note.counts.looked_at,
         note.small_batches,
         emptied(note.empty_columns),
+        note.state,
     )
 
 

@@ -53,6 +53,7 @@ MAY_PASS: Final = frozenset({BROKERS, STORAGE, CONFLICT, SPARK, REGISTRY})
 
 _STOPS: Final = {
     StopReason.BUSY: CONFLICT,
+    StopReason.CHANGED_BATCH: DEFINITION,
     StopReason.FENCED: REPLACED,
     StopReason.FORGOTTEN: REPLACED,
     StopReason.TOO_MANY_PIPELINES: TABLE,

@@ -68,6 +68,12 @@ def skip_offsets(
     `one` is the only partition and its target: a target that is reached already is an error.
     """
     settings, name = definition.table, definition.pipeline.name
+    if definition.state is not None:
+        raise SkipRefusedError(
+            f"pipeline '{name}' has a stateful function (the section `state`), and its position is "
+            "in its checkpoint with the state. To leave records out, let the function or an "
+            "expectation drop them."
+        )
     with ExitStack() as opened:
         rows = open_table(settings, settings.name)
         opened.callback(rows.close)

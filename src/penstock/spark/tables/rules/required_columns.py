@@ -7,7 +7,13 @@ are not checked here: Spark reports them at the start of the pipeline.
 import pyarrow as pa
 
 from penstock.spark.tables.definition.errors import DefinitionError
-from penstock.spark.tables.definition.model import PipelineDefinition, SchemaSource, WriteMode
+from penstock.spark.tables.definition.model import (
+    STATE_REPORT,
+    PipelineDefinition,
+    SchemaSource,
+    StateSettings,
+    WriteMode,
+)
 from penstock.spark.tables.rules.rule_problems import rule_problem
 
 
@@ -20,6 +26,35 @@ def require_written_schema(definition: PipelineDefinition, *, has_transform: boo
             "an inferred schema is pinned by the table, whose columns are those of the function.",
             "Write the columns of the values as value.schema.",
         )
+
+
+def require_event_time(state: StateSettings, columns: pa.Schema) -> None:
+    """Raise `DefinitionError` if the event time is not a column with a point in time.
+
+    The name of the reports, which are in a column beside it, is reserved.
+    """
+    taken = next((name for name in columns.names if name.lower() == STATE_REPORT), None)
+    if taken is not None:
+        raise DefinitionError(
+            "",
+            "value.schema",
+            f"the column '{taken}' has the name of a column that a stateful pipeline needs.",
+            "Rename it.",
+        )
+    if state.event_time in columns.names:
+        kind = columns.field(state.event_time).type
+        if pa.types.is_timestamp(kind) and kind.tz is not None:
+            return
+        problem = f"the column '{state.event_time}' is {kind}, and not a timestamp."
+    else:
+        problem = f"there is no column '{state.event_time}': {', '.join(columns.names)[:500]}."
+    raise DefinitionError(
+        "",
+        "state.event_time",
+        problem,
+        'Name a column of the type timestamp. For the time of the record write "_kafka_timestamp", '
+        'and metadata = "flat" in [table].',
+    )
 
 
 def require_key_columns(definition: PipelineDefinition, columns: pa.Schema) -> None:

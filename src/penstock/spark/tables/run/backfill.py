@@ -97,6 +97,12 @@ def backfill(
 
 def require_possible(definition: PipelineDefinition, start: str, end: str) -> None:
     """Raise errors that need no Spark and no brokers; `OptionError` for a position."""
+    if definition.state is not None:
+        raise BackfillRefusedError(
+            f"'{definition.table.name}' is written by a stateful function (the section `state`), "
+            "and older records would change results that are final. Create a new table with a "
+            "pipeline that begins at the earliest offsets."
+        )
     if definition.table.mode is WriteMode.UPSERT:
         raise BackfillRefusedError(
             f"'{definition.table.name}' is written by upserts, and the records of a backfill are "

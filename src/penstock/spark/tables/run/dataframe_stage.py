@@ -109,6 +109,8 @@ class StageOrder:
     """The columns that the table's partitions limit."""
     required: tuple[str, ...] = ()
     """Columns that are required in the table."""
+    is_stateful: bool = False
+    """Whether the rows are results of a stateful function: no row has a record of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class StageReport:
     files: tuple[FileReceipt, ...]
     reject_files: tuple[FileReceipt, ...]
     reject_classes: Mapping[str, int]
+    refused: str | None = None
+    """The reason why a row, and so the batch, cannot be written."""
 
 
 class DataFrameStage:
@@ -166,7 +170,7 @@ class DataFrameStage:
         if rules != self._rules:
             require_rules(result, rules, plan.pipeline, held)
             self._rules = rules
-        reports = _run(result, columns, order, _row_bytes(staged), held)
+        reports = written_rows(result, columns, order, _row_bytes(staged), held)
         remove_files(plan.rows.directory, staged.files)
         self._rows_schema = schema
         return self._plans.as_brought(_together(staged, reports), schema)
@@ -249,16 +253,18 @@ def _row_bytes(staged: BatchReport) -> float:
     return total_bytes / max(1, sum(int(one.num_rows) for one in groups))
 
 
-def _run(
+def written_rows(
     result: DataFrame,
     columns: Sequence[str],
     order: StageOrder,
     row_bytes: float,
     held: pa.Schema | None = None,
 ) -> list[StageReport]:
+    """Evaluate these rows once, and write their files; return a report for each task."""
     kept = [*columns]
     names = record_columns(order.metadata).names
-    if set(names) <= set(result.columns):  # without all of them there is no reject
+    # Without all of them there is no reject.
+    if not order.is_stateful and set(names) <= set(result.columns):
         kept += [name for name in names if name not in columns]
     chosen = [col(f"`{name}`") for name in kept]
     answered = asked(in_own_session(result), chosen, order.expectations, held)
@@ -266,6 +272,9 @@ def _run(
         rows = answered.mapInArrow(partial(_write_rows, order), "report binary").collect()
     reports = [pickle.loads(row["report"]) for row in rows]  # noqa: S301 - from our own tasks
     assert all(isinstance(one, StageReport) for one in reports)
+    refused = next((one.refused for one in reports if one.refused is not None), None)
+    if refused is not None:
+        raise RowRefusedError(refused)
     return reports
 
 
@@ -283,7 +292,20 @@ def _handing_over(row_bytes: float) -> dict[str, str]:
 
 
 def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Write rows to files in a task, and return one report."""
+    """Write rows to files in a task, and return one report.
+
+    It also has the refusal of a row: an error of a task has no class, and is tried again.
+    """
+    try:
+        report = _written(order, batches)
+    except RowRefusedError as error:
+        for _ in batches:  # Spark expects that a task reads all its rows
+            pass
+        report = StageReport(0, 0, {}, (), (), (), {}, str(error))
+    yield pa.RecordBatch.from_pydict({"report": pa.array([pickle.dumps(report)], pa.binary())})
+
+
+def _written(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> StageReport:
     label = f"rows-{uuid4().hex[:8]}"
     count = 0
     classes: Counter[str] = Counter()
@@ -292,7 +314,7 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
     rejected: set[Place] = set()
     with FilesWriter(order.rows, label) as rows, FilesWriter(order.rejects, label) as rejects:
         for batch in batches:
-            kept, bad, outcome = judged(batch, order)
+            kept, bad, outcome = (judged_results if order.is_stateful else judged)(batch, order)
             broken.update(outcome.broken)
             failed.update(outcome.failed)
             if bad:
@@ -303,7 +325,7 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
             if kept.num_rows:
                 rows.write(kept)
                 count += kept.num_rows
-        report = StageReport(
+        return StageReport(
             count,
             classes.total(),
             dict(broken),
@@ -312,7 +334,45 @@ def _write_rows(order: StageOrder, batches: Iterator[pa.RecordBatch]) -> Iterato
             tuple(rejects.finish()),
             dict(classes),
         )
-    yield pa.RecordBatch.from_pydict({"report": pa.array([pickle.dumps(report)], pa.binary())})
+
+
+def judged_results(
+    batch: pa.RecordBatch, order: StageOrder
+) -> tuple[pa.RecordBatch, list[Reject], Outcome]:
+    """Return the rows to write and the result of the rules, for results of a stateful function.
+
+    Rules come first, so that an expectation can drop a row that does not fit. There are no rejects:
+    any other such row is refused.
+    """
+    outcome = _outcome(batch, order)
+    whole = _fitting(batch if outcome.kept is None else batch.take(outcome.kept), order)
+    if whole.rejects:
+        raise RowRefusedError(
+            f"a result of the function cannot be written: {_sentence(whole.rejects[0])} It was "
+            "computed from several records, so that there is no record to reject, and nothing of "
+            "the batch was committed. Correct the function, or drop such results by an expectation "
+            'with the action "drop".'
+        )
+    return fit(whole.rows, plain_schema(order.rows.schema)), [], outcome
+
+
+def _sentence(reject: Reject) -> str:
+    return f"{reject.message.rstrip('.')}."
+
+
+def _fitting(batch: pa.RecordBatch, order: StageOrder) -> Parsed:
+    """Return the rows that the table can have, and rejects of the others."""
+    whole = with_whole_keys(Parsed(batch, None), order.key)
+    columns = [name for name in order.rows.schema.names if name in batch.schema.names]
+    for find in (time_rejects, partial(partition_rejects, limits=order.limits)):
+        whole = rejecting(whole, find(whole.rows.select(columns)))
+    return with_required(whole, order.required)
+
+
+def _outcome(rows: pa.RecordBatch, order: StageOrder) -> Outcome:
+    """Return the result of the rules, which Spark has evaluated."""
+    answers = [rows.column(answer_name(number)) for number in range(len(order.expectations))]
+    return outcome_of(order.expectations, answers)
 
 
 def judged(
@@ -323,20 +383,15 @@ def judged(
     As in a task without Spark SQL: a record that cannot be a row is a reject, and no rule applies
     to it.
     """
-    whole = with_whole_keys(Parsed(batch, None), order.key)
-    columns = [name for name in order.rows.schema.names if name in batch.schema.names]
-    for find in (time_rejects, partial(partition_rejects, limits=order.limits)):
-        whole = rejecting(whole, find(whole.rows.select(columns)))
-    whole = with_required(whole, order.required)
+    whole = _fitting(batch, order)
     names = record_columns(order.metadata).names
     if whole.rejects and not set(names) <= set(batch.schema.names):
         raise RowRefusedError(
-            f"a row cannot be written: {whole.rejects[0].message} Its record is not known here, so "
-            "that it cannot be a reject. Correct the function: let it keep the columns "
+            f"a row cannot be written: {_sentence(whole.rejects[0])} Its record is not known here, "
+            "so that it cannot be a reject. Correct the function: let it keep the columns "
             f"{', '.join(names)}, or leave such rows out."
         )
-    answers = [whole.rows.column(answer_name(number)) for number in range(len(order.expectations))]
-    outcome = outcome_of(order.expectations, answers)
+    outcome = _outcome(whole.rows, order)
     kept = whole.rows if outcome.kept is None else whole.rows.take(outcome.kept)
     quarantined = [of_record(one, whole) for one in outcome.quarantined]
     bad = sorted([*whole.rejects, *quarantined], key=lambda one: one.row)

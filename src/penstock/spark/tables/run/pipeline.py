@@ -31,7 +31,7 @@ from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.circuit_breaker import CircuitBreaker, CircuitOpenError
 from penstock.spark.tables.commit.decisions import Driver, starting_ranges
 from penstock.spark.tables.commit.note import BatchRanges
-from penstock.spark.tables.commit.stops import CommitStoppedError, Stop
+from penstock.spark.tables.commit.stops import CommitStoppedError, Stop, has_state
 from penstock.spark.tables.definition.model import PipelineDefinition, RunMode
 from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
@@ -302,7 +302,17 @@ class RunningPipeline:
             report = self._writer.written(ranges, reports)
             report = replace(report, counts=replace(report.counts, is_small=is_small))
         written = monotonic()
-        brought = self._driver.bring(report)
+        self._brought(self._driver.bring(report), report, batch_id, started, written)
+
+    def _brought(
+        self,
+        brought: BatchReport | None,
+        report: BatchReport,
+        batch_id: int,
+        started: float,
+        written: float,
+    ) -> None:
+        """Finish a batch; `brought` is its committed part, None if the table had all of it."""
         self._write_batch_plan()
         self._observer.batch_done(
             self._done(batch_id, brought or report, started, written, was_there=brought is None)
@@ -417,7 +427,11 @@ class RunningPipeline:
         With them in the note it begins only once: "latest" is another offset a minute later.
         """
         name = self._definition.pipeline.name
-        starting = starting_ranges(self._rows.table.load(), name, self._reading.first)
+        state = self._rows.table.load()
+        note = state.notes.get(name)
+        if note is not None and note.state is not None and self._definition.state is None:
+            raise has_state(name).error()
+        starting = starting_ranges(state, name, self._reading.first)
         if isinstance(starting, Stop):
             raise starting.error()
         return starting

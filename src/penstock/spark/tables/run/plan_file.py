@@ -36,6 +36,8 @@ class BatchPlan:
     """The start of a query without a checkpoint."""
     held: StreamOffset
     """The next offset of each partition in the table. Earlier offsets are not read again."""
+    watermark_ms: int = 0
+    """The watermark of the next batch, for a stateful function."""
 
 
 class PlanFile:

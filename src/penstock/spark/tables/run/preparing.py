@@ -11,7 +11,8 @@ from itertools import islice
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.client.cluster import Cluster
@@ -27,18 +28,22 @@ from penstock.spark.tables.definition.model import (
     PipelineDefinition,
     RunMode,
     SchemaSource,
+    StateSettings,
 )
+from penstock.spark.tables.definition.state_section import require_function
 from penstock.spark.tables.formats.arranging import needed_arrangement
 from penstock.spark.tables.formats.opening import TableMissingError, make_table, open_table
 from penstock.spark.tables.formats.port import Table
 from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.rules.planner import Plan, choose_mode
 from penstock.spark.tables.rules.required_columns import (
+    require_event_time,
     require_key_columns,
     require_readable_rules,
     require_written_schema,
     with_others,
 )
+from penstock.spark.tables.rules.watermarks import require_one_watermark
 from penstock.spark.tables.run.dataframe_stage import (
     Transform,
     arrow_schema,
@@ -109,6 +114,7 @@ def prepare(
 ) -> Prepared:
     """Read the schema, choose the mode, create missing tables."""
     settings = definition.table
+    require_function(definition, has_transform=transform is not None)
     require_written_schema(definition, has_transform=transform is not None)
     held = _held_columns(definition)
     parser = _parser_plan(definition, reading, held)
@@ -269,6 +275,14 @@ def _sample(reading: Reading) -> Iterator[bytes | None]:
     return islice(found, SAMPLE_VALUES_MAX)
 
 
+def _empty_stream(spark: SparkSession, state: StateSettings, columns: pa.Schema) -> DataFrame:
+    """Return a stream with these columns and a watermark, to see what the function returns."""
+    kinds = from_arrow_schema(all_nullable(columns))
+    nothing = [lit(None).cast(one.dataType).alias(one.name) for one in kinds]
+    stream = spark.readStream.format("rate").load().select(*nothing)
+    return stream.withWatermark(state.event_time, f"{state.delay_ms} milliseconds")
+
+
 def _result_schema(
     spark: SparkSession,
     definition: PipelineDefinition,
@@ -278,7 +292,12 @@ def _result_schema(
     held: pa.Schema | None,
 ) -> pa.Schema:
     """Return the schema of the user's function for such rows; rules apply to its columns."""
-    given = from_arrow_schema(pa.schema([*columns, VALUE]))
-    result = transformed(spark.createDataFrame([], given), transform)
+    if definition.state is not None:
+        require_event_time(definition.state, columns)
+        result = transformed(_empty_stream(spark, definition.state, columns), transform)
+        require_one_watermark(result, definition.pipeline.name)
+    else:
+        given = from_arrow_schema(pa.schema([*columns, VALUE]))
+        result = transformed(spark.createDataFrame([], given), transform)
     require_rules(result, rules, definition.pipeline.name, held)
     return arrow_schema(result.select(*table_columns(result, definition, rules)))

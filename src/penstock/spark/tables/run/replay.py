@@ -133,6 +133,12 @@ def replay(
 
 def require_possible(definition: PipelineDefinition) -> None:
     """Raise errors that need no Spark and no brokers."""
+    if definition.state is not None:
+        raise ReplayRefusedError(
+            f"'{definition.table.name}' is written by a stateful function (the section `state`), "
+            "and a reject cannot enter results that are final. Send the corrected records to the "
+            "topic instead, with a new event time."
+        )
     is_ordered = bool(definition.value.changes.sequence_by)
     if definition.table.mode is WriteMode.UPSERT and not is_ordered:
         raise ReplayRefusedError(

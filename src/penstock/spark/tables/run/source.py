@@ -66,22 +66,20 @@ class PipelineSource(DataSource):
         return PipelineReader(self.options)
 
 
-def register(spark: SparkSession) -> str:
-    """Register the source in this session; return its name there."""
+def register(spark: SparkSession, kind: type[DataSource] = PipelineSource) -> str:
+    """Register a source in this session; return its name there."""
     try:
-        spark.dataSource.register(PipelineSource)
+        spark.dataSource.register(kind)
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
         # A session derived from another one cannot register the name again, and cannot use it
         # either.
-        own_name = f"{NAME}_{uuid4().hex}"
-        own = type(
-            "OwnPipelineSource", (PipelineSource,), {"name": classmethod(lambda _: own_name)}
-        )
+        own_name = f"{kind.name()}_{uuid4().hex}"
+        own = type(f"Own{kind.__name__}", (kind,), {"name": classmethod(lambda _: own_name)})
         spark.dataSource.register(own)
         return own_name
-    return NAME
+    return kind.name()
 
 
 class PipelineReader(PenstockStreamReader):

@@ -59,6 +59,7 @@ class TablePipeline:
 
         The caller closes the cluster, after the pipeline.
         """
+        assert self._definition.state is None, "its batches are those of its query"
         running = self._prepared(spark, open_reading(self._definition, cluster))
         try:
             running.begin_available()
@@ -70,16 +71,13 @@ class TablePipeline:
     def _prepared(self, spark: SparkSession, reading: Reading) -> RunningPipeline:
         try:
             prepared = prepare(spark, self._definition, self._transform, reading)
-            return RunningPipeline(
-                spark,
-                self._definition,
-                self._transform,
-                reading,
-                prepared,
-                self._observer,
-                self._clock,
-                self._run,
-            )
+            rest = (reading, prepared, self._observer, self._clock, self._run)
+            if self._definition.state is not None and self._transform is not None:
+                # It is imported here because most pipelines have no state.
+                from penstock.spark.tables.run.stateful.running import StatefulPipeline
+
+                return StatefulPipeline(spark, self._definition, self._transform, *rest)
+            return RunningPipeline(spark, self._definition, self._transform, *rest)
         except BaseException:
             reading.close()
             raise

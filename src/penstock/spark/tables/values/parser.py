@@ -34,6 +34,10 @@ class ErrorClass(Enum):
     """A rule quarantines the record."""
     CONSTRAINT = "constraint"
     """The row breaks a rule of the table's owner, such as a CHECK of a Delta table."""
+    LATE = "late"
+    """The event time is not after the watermark of a stateful function."""
+    FUTURE = "future"
+    """The event time is too far ahead of the clock, and would move that watermark."""
 
 
 class RowError(Exception):

@@ -1,0 +1,1 @@
+"""Stateful functions: a stream with a watermark, and its results in the table exactly once."""
