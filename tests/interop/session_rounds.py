@@ -5,6 +5,11 @@ connections and topic. When all have connected, one record is written to each to
 `TICK_SECONDS`. `Reading` has the records that a client read, in its order, and the number of
 connections that it opened meanwhile. Both mean the same for every client and broker.
 
+A round is disturbed if the machine stood still or its clock was set meanwhile: a record was written
+late, or the time of day moved apart from the monotonic clock. Sessions and tokens end in such a
+round without a chance of a renewal, so another round replaces it, and what was lost or read twice
+is judged all the same.
+
 It is NOT a measurement of speed: a connection of less than 20 ms may be missed.
 """
 
@@ -50,6 +55,8 @@ MUTUAL_TLS: Final = "mTLS"
 ENDING_TOKEN: Final = "ending token"
 WARM_UP: Final = "warm-up"
 ROUNDS_MAX: Final = 4
+DISTURBED_SECONDS: Final = 0.5
+"""A client renews its session about this long before the end."""
 
 CERTIFICATE_SECONDS: Final = 6
 """A client certificate expires this long after its round began."""
@@ -83,6 +90,13 @@ class Round:
 
     count: int
     readings: Mapping[str, Reading]
+    disturbed_seconds: float = 0.0
+    """The longest delay of a record, or how far the time of day moved, if that is more."""
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether the machine stood still for a while, or its clock was set."""
+        return self.disturbed_seconds > DISTURBED_SECONDS
 
 
 class Sessions:
@@ -100,14 +114,16 @@ class Sessions:
     def of(self, way: str, is_clear: Callable[[Round], bool] = lambda _done: True) -> list[Round]:
         """The rounds with this kind of credential; they are run when they are first asked for.
 
-        There is one, or up to `ROUNDS_MAX` until one is clear: on a busy machine a client may renew
-        its session too late.
+        There is one, or up to `ROUNDS_MAX` until one is clear and was not disturbed: on a busy
+        machine a client may renew its session too late.
         """
         if not self._rounds:
             # The first connection of a program takes longer than the others.
             self._rounds[WARM_UP] = [self._run(WARM_UP, WARM_UP, self._security(PLAIN))]
         rounds = self._rounds.setdefault(way, [])
-        while not rounds or (len(rounds) < ROUNDS_MAX and not is_clear(rounds[-1])):
+        while not rounds or (
+            len(rounds) < ROUNDS_MAX and (rounds[-1].is_disturbed or not is_clear(rounds[-1]))
+        ):
             name = f"{way.replace(' ', '-')}-{len(rounds)}"
             rounds.append(self._run(way, name, self._security(way)))
         return rounds
@@ -148,21 +164,40 @@ class Sessions:
             }
             watch.wait_until_settled(SETTLE_SECONDS.get(way, SETTLE_SECONDS_DEFAULT))
             begun = time.monotonic()
+            clock = ClockWatch()
             for number in range(1, count):
                 self._write_all(topics.values(), number)
+                clock.note(begun + number * TICK_SECONDS)
                 watch.look_until(begun + number * TICK_SECONDS)
             wait(calls.values())
         readings = {
             client: _reading(call, watch.opened_since(client, begun))
             for client, call in calls.items()
         }
-        return Round(count, readings)
+        return Round(count, readings, clock.disturbed_seconds())
 
     def _write_all(self, topics: Iterable[str], number: int) -> None:
         """Write the record of this number to each topic."""
         for topic in topics:
             self._writer.produce(topic, b"%d" % number, partition=0)
         assert self._writer.flush(ANSWER_SECONDS) == 0
+
+
+class ClockWatch:
+    """How late the steps of a round are, and how far the time of day moves meanwhile."""
+
+    def __init__(self) -> None:
+        self._apart = time.clock_gettime(time.CLOCK_REALTIME) - time.monotonic()
+        self._late_seconds_max = 0.0
+
+    def note(self, due: float) -> None:
+        """Note that a step that was due at this time of the monotonic clock is done."""
+        self._late_seconds_max = max(self._late_seconds_max, time.monotonic() - due)
+
+    def disturbed_seconds(self) -> float:
+        """The longest delay of a step, or how far the time of day has moved, if that is more."""
+        moved = abs(time.clock_gettime(time.CLOCK_REALTIME) - time.monotonic() - self._apart)
+        return max(self._late_seconds_max, moved)
 
 
 def _reading(call: "Future[list[Record]]", opened: int) -> Reading:
