@@ -44,6 +44,9 @@ format: install ## rewrite the source in the one format
 	$(BIN)/ruff check --fix --quiet src tests tools benchmarks compat examples pipelines setup.py || true
 
 FAST_TESTS = $(BIN)/python -m pytest -q -n 2 --durations 20
+# Of the slow suites, SAMPLE_OF=N runs one test of N, chosen by the last commit, and all of changed files.
+SAMPLE_OF ?= 1
+SAMPLED = --sample-of $(SAMPLE_OF)
 
 .PHONY: lint
 lint: install ## format, lint, types, layers, generated files
@@ -67,12 +70,12 @@ test: install ## the fast tests alone, at most 20 seconds each
 
 .PHONY: test-slow
 test-slow: install ## tests of seconds each: real Delta and Iceberg tables, waits for time-outs; without Spark
-	$(FAST_TESTS) -m "slow and not spark"
+	$(FAST_TESTS) $(SAMPLED) -m "slow and not spark"
 
 # By its variable, which the processes that run the tests inherit. asyncio then checks more, and each test takes longer.
 .PHONY: test-development
 test-development: install ## fast and slow tests in Python's development mode, properties with 200 examples
-	PYTHONDEVMODE=1 PENSTOCK_EXAMPLES=200 $(FAST_TESTS) -m "not (interop or crash or chaos or cluster_chaos or simulate or etcd or scale or bench or spark)"
+	PYTHONDEVMODE=1 PENSTOCK_EXAMPLES=200 $(FAST_TESTS) -m "not (interop or crash or chaos or cluster_chaos or orchestrators or simulate or etcd or scale or bench or spark)"
 
 .PHONY: test-testing
 test-testing: install ## the fast tests of penstock.testing, which run on macOS too
@@ -86,9 +89,10 @@ $(RELEASE)/.tools-installed: $(RELEASE)/.installed
 test-compiled: $(RELEASE)/.tools-installed ## the fast tests on the package as users get it
 	$(RELEASE)/bin/python -c 'import penstock.broker.connections.session as module; assert module.__file__.endswith(".so"), "not compiled"'
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(RELEASE)/bin/python -X dev -m pytest -q \
-		-m "not (uncompiled or interop or crash or chaos or cluster_chaos or simulate or etcd or scale or bench or spark)"
+		-m "not (uncompiled or interop or crash or chaos or cluster_chaos or orchestrators or simulate or etcd or scale or bench or spark)"
 
-INTEROP_TESTS = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600
+INTEROP_TESTS = PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m interop -p no:randomly --timeout 600 \
+	--durations 10 $(SAMPLED)
 # Rates and waits are measured in these, so nothing else runs beside them. Three processes run the others.
 MEASURING_TESTS := $(addprefix tests/,broker/handlers/test_fetch_waits.py broker/handlers/test_throttling.py \
 	interop/test_quotas.py interop/test_secured_sessions.py)
@@ -133,10 +137,14 @@ spark: install release ## format("penstock") and Spark's own connector: PySpark 
 spark-failover: install release ## Spark's sink and tables while leaders of three brokers are killed
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -s -m spark -p no:randomly --timeout 3600 tests/spark/failover
 
+.PHONY: orchestrators
+orchestrators: install release ## the examples for Airflow and Dagster, which are installed at first; both brokers
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -s -m orchestrators -p no:randomly tests/spark/orchestration
+
 .PHONY: spark-sample
 spark-sample: install release ## the part of `make spark` that every version runs, on PySpark 4.2
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -p no:randomly --timeout 600 --durations 5 \
-		-n 2 --dist loadfile -m "spark and every_spark" tests/spark
+		-n 2 --dist loadfile $(SAMPLED) -m "spark and every_spark" tests/spark
 
 .PHONY: spark-all
 spark-all: install release ## all of it on every version of PySpark and Python, an hour
@@ -152,9 +160,10 @@ models: install ## the coordinators against their models, MODEL_EXAMPLES example
 
 .PHONY: crash
 crash: install release ## crash points, kill -9, power cuts: the seeded sample
-	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m crash -p no:randomly -n 2 --timeout 1200 --durations 5
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -m crash -p no:randomly -n 2 --timeout 1200 --durations 5 \
+		$(SAMPLED)
 
-CHAOS_TESTS = $(BIN)/python -m pytest -q -m chaos -p no:randomly --timeout 600 --durations 5
+CHAOS_TESTS = $(BIN)/python -m pytest -q -m chaos -p no:randomly --timeout 600 --durations 5 $(SAMPLED)
 # Waits are measured in these, so nothing else runs beside them.
 MEASURING_CHAOS_TESTS := tests/hostile/test_hostile.py tests/soak/test_soak.py
 .PHONY: chaos

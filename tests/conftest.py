@@ -17,8 +17,10 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.marked_files import MarkedFiles
 from tests.one_parser import parse_one_at_a_time
 from tests.oracle.recorded_runs import RecordedRuns
+from tests.sampling import Sampling
 
 pytest_plugins = ["pytester"]
 
@@ -60,8 +62,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write golden files anew")
     parser.addoption("--live-kafka", action="store_true", help="run recorded tests on Kafka too")
     parser.addoption("--record-kafka", action="store_true", help="the same, and record them")
+    parser.addoption(
+        "--sample-of",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run one test of N, chosen by the seed",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests that passed against Apache Kafka before, with the same content, are left out."""
+    """Leave out tests that passed on Apache Kafka with the same content, or outside the sample."""
     config.pluginmanager.register(RecordedRuns(config))
+    config.pluginmanager.register(Sampling(config))
+    config.pluginmanager.register(MarkedFiles(config))

@@ -350,6 +350,12 @@ PROOFS = (
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
+        "orchestrators",
+        "The examples for Apache Airflow and Dagster, on Penstock and Apache Kafka",
+        pytest_of("tests/spark/orchestration", marker="orchestrators"),
+        (passed,),
+    ),
+    Proof(
         "table-contracts",
         "Tables of others, by Spark, deltalake and pyiceberg: written right or refused by name",
         pytest_of(

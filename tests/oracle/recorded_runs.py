@@ -2,13 +2,17 @@
 
 A test of the interop suite runs against Penstock and against Apache Kafka. The run against Kafka
 checks the test: it passes again as long as the test, the code it uses and Kafka stay the same. So
-`kafka_runs.txt` has a line for each file of tests with a hash over that content and the number of
-tests that passed; a file with the same hash and number is left out. `--live-kafka` runs all of
-them (`make proof`, the weekly workflow), and `--record-kafka` does so and writes the file.
+`kafka_runs.txt` has a line for each file of tests with two hashes over that content and the number
+of tests that passed. A file with the same hashes and number is left out.
 
-The hash covers the versions of Kafka and of the clients, and the file with every module of this
-repository that it imports, directly or not, except Penstock's server, which has no part in a run
-against Kafka. Files that start other programs of this repository (`NEVER_RECORDED`) are always run.
+The first hash covers the versions of Kafka and of the clients, and the file with every module of
+the tests that it imports, directly or not. The second one also covers the modules of Penstock among
+them, except the server, which has no part in a run against Kafka. If only the second one differs,
+one file of `SAMPLED_OF` is run, chosen by the seed: PENSTOCK_SAMPLE_SEED, or the last commit.
+
+`--live-kafka` runs all of them (`make proof`, the weekly workflow), and `--record-kafka` does so
+and writes the file. Files that start other programs of this repository (`NEVER_RECORDED`) are
+always run.
 """
 
 import ast
@@ -17,14 +21,16 @@ from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
 from tests.oracle.cache import content_key
 from tests.oracle.kafka_jars import KAFKA_VERSION
+from tests.sampling import is_sampled, path_of, seed_of_run
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGE: Final = ROOT / "src"
 RECORD: Final = Path(__file__).with_name("kafka_runs.txt")
 RECORDED_FOLDERS: Final = ("tests/broker/", "tests/bad_input/", "tests/interop/")
 SERVER: Final = tuple(
@@ -35,6 +41,12 @@ SERVER: Final = tuple(
     )
 )
 DRIVEN: Final = ROOT / "tests/interop"
+SAMPLED_OF: Final = 4
+"""Of so many files whose tests are the same and whose modules of Penstock changed, one runs."""
+SELECTION: Final = frozenset(
+    ROOT / f"tests/{name}.py" for name in ("marked_files", "oracle/recorded_runs", "sampling")
+)
+"""Modules of `conftest.py` that choose tests: no outcome depends on them."""
 CLIENTS: Final = ("confluent-kafka", "kafka-python", "aiokafka")
 NEVER_RECORDED: Final = tuple(
     f"tests/interop/test_{name}.py"
@@ -48,7 +60,19 @@ NEVER_RECORDED: Final = tuple(
 
 ON_KAFKA: Final = ("runs on", "kafka")
 """Property of a report, which crosses from the processes that run tests."""
-HEADING: Final = "# Written by `make interop-record`: file, hash of its content, tests that passed."
+HEADING: Final = (
+    "# Written by `make interop-record`: file, hashes of its content, tests that passed."
+)
+
+
+class Recorded(NamedTuple):
+    """A file of tests that passed: the hashes of its content, and how many tests it has."""
+
+    tests_hash: str
+    """Over the tests and their modules."""
+    all_hash: str
+    """Over the modules of Penstock that they use too."""
+    tests_count: int
 
 
 def is_on_kafka(item: pytest.Item) -> bool:
@@ -97,47 +121,62 @@ class RecordedRuns:
             record = read_record()
             for path in self._passed.keys() | self._failed:
                 record.pop(path, None)
-                if path not in self._failed and key(path):
-                    record[path] = (key(path), self._passed[path])
+                if path not in self._failed and is_recordable(path):
+                    record[path] = content_of(path, self._passed[path])
             write_record(record)
 
 
-def recorded_paths(counts: Mapping[str, int]) -> set[str]:
+def recorded_paths(counts: Mapping[str, int], seed: str = "") -> set[str]:
     """The files that need no run against Kafka; `counts` has the number of tests of each."""
     record = read_record()
+    chosen_by = seed or seed_of_run()
     return {
         path
         for path, count in counts.items()
-        if record.get(path, ("", 0))[1] == count and record[path][0] == key(path)
+        if path in record
+        and is_recordable(path)
+        and needs_no_run(record[path], content_of(path, count), path, chosen_by)
     }
 
 
-def read_record() -> dict[str, tuple[str, int]]:
-    """Return the hash and the number of tests of each recorded file."""
+def needs_no_run(recorded: Recorded, now: Recorded, path: str, seed: str) -> bool:
+    """Whether the tests of a file are the same and, if Penstock changed, not in the sample."""
+    if recorded == now:
+        return True
+    is_same_test = recorded._replace(all_hash="") == now._replace(all_hash="")
+    return is_same_test and not is_sampled(path, seed, SAMPLED_OF)
+
+
+def read_record() -> dict[str, Recorded]:
+    """Return what is recorded of each file."""
     if not RECORD.exists():
         return {}
     rows = (line.split() for line in RECORD.read_text().splitlines() if line[:1] not in ("", "#"))
-    return {path: (hash_text, int(count)) for path, hash_text, count in rows}
+    return {path: Recorded(first, second, int(count)) for path, first, second, count in rows}
 
 
-def path_of(nodeid: str) -> str:
-    """The file of a test, from the root of the repository."""
-    return nodeid.partition("::")[0]
-
-
-def write_record(record: Mapping[str, tuple[str, int]]) -> None:
-    """Write the hash and the number of tests of each file."""
-    lines = [f"{path} {record[path][0]} {record[path][1]}" for path in sorted(record)]
+def write_record(record: Mapping[str, Recorded]) -> None:
+    """Write the hashes and the number of tests of each file."""
+    lines = [" ".join([path, *map(str, record[path])]) for path in sorted(record)]
     RECORD.write_text("\n".join([HEADING, *lines, ""]))
 
 
+def is_recordable(path: str) -> bool:
+    """Whether the hashes cover everything that decides how the tests of a file fare on Kafka."""
+    return path.startswith(RECORDED_FOLDERS) and path not in NEVER_RECORDED
+
+
+def content_of(path: str, count: int) -> Recorded:
+    """The hashes of a file with this number of tests, as they are now."""
+    return Recorded(*_hashes(path), count)
+
+
 @functools.cache
-def key(path: str) -> str:
-    """The hash over everything that decides how the tests of a file fare against Kafka."""
-    if not path.startswith(RECORDED_FOLDERS) or path in NEVER_RECORDED:
-        return ""
-    versions = (f"{name} {version(name)}" for name in CLIENTS)
-    return content_key(KAFKA_VERSION, *versions, *sorted(_closure(ROOT / path)))
+def _hashes(path: str) -> tuple[str, str]:
+    versions = (KAFKA_VERSION, *(f"{name} {version(name)}" for name in CLIENTS))
+    everything = sorted(_closure(ROOT / path))
+    tests = [file for file in everything if not file.is_relative_to(PACKAGE)]
+    return content_key(*versions, *tests), content_key(*versions, *everything)
 
 
 def _closure(start: Path) -> set[Path]:
@@ -146,10 +185,13 @@ def _closure(start: Path) -> set[Path]:
     left = [start, *(folder / "conftest.py" for folder in start.parents)]
     if start.parent == DRIVEN:
         # Its tests start programs in four languages.
-        left += (path for path in DRIVEN.rglob("*") if not path.name.startswith("test_"))
+        left += (DRIVEN / "drivers").rglob("*")
+        left += DRIVEN.glob("*.java")
     while left:
         path = left.pop()
-        if path in found or not path.is_relative_to(ROOT) or not path.is_file():
+        if path in found or path in SELECTION or not path.is_relative_to(ROOT):
+            continue
+        if not path.is_file():
             continue
         found.add(path)
         left += (_file(name) for name in _imports(path) if not f"{name}.".startswith(SERVER))

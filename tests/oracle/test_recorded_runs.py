@@ -16,12 +16,21 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("record")
 def test_a_recorded_file_is_left_out_with_the_same_content_and_number_of_tests() -> None:
-    hash_text = recorded_runs.key(PATH)
-    recorded_runs.write_record({PATH: (hash_text, 3)})
+    now = recorded_runs.content_of(PATH, 3)
+    recorded_runs.write_record({PATH: now})
     assert recorded_runs.recorded_paths({PATH: 3}) == {PATH}
     assert recorded_runs.recorded_paths({PATH: 4}) == set()
-    recorded_runs.write_record({PATH: (hash_text[::-1], 3)})
+    recorded_runs.write_record({PATH: now._replace(tests_hash=now.tests_hash[::-1])})
     assert recorded_runs.recorded_paths({PATH: 3}) == set()
+
+
+@pytest.mark.usefixtures("record")
+def test_a_file_whose_modules_of_penstock_changed_is_run_by_one_seed_of_four() -> None:
+    now = recorded_runs.content_of(PATH, 3)
+    recorded_runs.write_record({PATH: now._replace(all_hash=now.all_hash[::-1])})
+    left_out = [bool(recorded_runs.recorded_paths({PATH: 3}, str(seed))) for seed in range(400)]
+    assert 60 < left_out.count(False) < 140
+    assert recorded_runs.recorded_paths({PATH: 4}, "0") == set()
 
 
 @pytest.mark.usefixtures("record")
@@ -44,8 +53,9 @@ def test_tests_that_start_programs_have_their_programs_in_the_content() -> None:
 
 
 def test_tests_of_our_own_clients_are_always_run() -> None:
-    assert recorded_runs.key("tests/client/test_against_brokers.py") == ""
-    assert recorded_runs.key("tests/interop/test_admin_port.py") == ""
+    assert not recorded_runs.is_recordable("tests/client/test_against_brokers.py")
+    assert not recorded_runs.is_recordable("tests/interop/test_admin_port.py")
+    assert recorded_runs.is_recordable(PATH)
 
 
 def test_every_recorded_file_exists() -> None:

@@ -18,7 +18,7 @@ from tests.oracle.penstock_broker import penstock_broker
 from tests.oracle.running_broker import RunningBroker
 from tests.spark.tables.inspection_world import VALUES, World, cluster_of, fill_topic, new_world
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.orchestrators, pytest.mark.timeout(1_200)]
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "orchestration"
 DAG = EXAMPLES / "airflow_orders.py"
