@@ -189,7 +189,7 @@ compat: install release ## suites of others that are quick: the Java client, fra
 
 .PHONY: scale
 scale: install release ## ten thousand connections, four thousand partitions
-	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -s -m scale -p no:randomly --timeout 1200
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m pytest -q -s -m scale -p no:randomly --timeout 1200 $(SAMPLED)
 
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz
