@@ -23,6 +23,7 @@ from penstock.spark.offsets import StreamOffset
 from penstock.spark.pipeline_files import LoadedPipeline
 from penstock.spark.progress.line import reason_of
 from penstock.spark.session import close_session, has_java_ended, is_of_spark, open_session
+from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.inspection.many_status import many_preflight
 from penstock.spark.tables.inspection.preflight import preflight
@@ -101,13 +102,13 @@ def run_pipeline(
         definition, once=choice.once, environment=os.environ, metrics=choice.metrics, clock=clock
     )
     # All attempts are one driver: one that fails after it acquired the table fences no later one.
-    run = uuid4().hex
+    owned = Owned(uuid4().hex)
     with opened as operation:
 
         def attempt(now: Attempt) -> None:
             operation.starting()
             listener.starting()
-            _run(loaded, session, choice, now, operation, listener, stop, run)
+            _run(loaded, session, choice, now, operation, listener, stop, owned)
 
         supervise(
             attempt,
@@ -127,18 +128,18 @@ def _run(
     operation: Operation,
     listener: RunListener,
     stop: Event,
-    run: str,
+    owned: Owned,
 ) -> None:
     """Run the pipeline once, with a session of its own."""
     observer = _Both(listener, operation, now)
     with session_of(loaded, session) as spark:
-        if now.before is not None:
-            require_still_owner(loaded.definition, now.before)
+        if owned.rows.driver is not None:
+            require_still_owner(loaded.definition, owned.rows.driver)
         pipeline = TablePipeline(
-            loaded.definition, transform=loaded.transform, observer=observer, run=run
+            loaded.definition, transform=loaded.transform, observer=observer, owned=owned
         )
         with pipeline.start(spark, once=choice.once) as running:
-            now.started(running.driver)
+            now.started()
             operation.started(running)
             listener.started(running.mode)
             with nullcontext() if choice.once else _watched(running, observer):

@@ -9,9 +9,9 @@ import pytest
 from penstock.core.errors import BrokerUnreachableError
 from penstock.spark.tables.commit.decisions import NOBODY, Driver, TableState
 from penstock.spark.tables.commit.note import CommitNote, NoteKind
+from penstock.spark.tables.commit.owned_tables import replaced
 from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
 from penstock.spark.tables.operation.failures import Failure
-from penstock.spark.tables.operation.ownership import replaced
 from penstock.spark.tables.operation.pipeline_restarts import HEALTHY_MS, Restart, RestartPolicy
 from penstock.spark.tables.operation.supervision import Attempt, supervise
 from tests.node.security.manual_clock import ManualClock
@@ -52,7 +52,6 @@ class World:
         self.stop = InstantStop()
         self.heard = Heard()
         self.lines: list[str] = []
-        self.before: list[Driver | None] = []
         self._ends = list(ends)
         self._policy = policy or RestartPolicy(10)
         self.during: Callable[[], None] = lambda: None
@@ -60,8 +59,7 @@ class World:
 
     def run(self, seconds: float = 1.0) -> None:
         def attempt(now: Attempt) -> None:
-            self.before.append(now.before)
-            now.started(DRIVER)
+            now.started()
             now.has_committed = self.commits
             self.clock.advance(seconds)
             self.during()
@@ -87,7 +85,6 @@ def test_it_runs_again_until_it_ends_well() -> None:
     world = World(AWAY, AWAY, None)
     world.run()
     assert world.stop.waits == [1.0, 2.0]
-    assert world.before == [None, DRIVER, DRIVER]
     assert [one.word for one in world.heard.failures] == ["brokers"] * 2
     assert world.lines == [
         "restart 1 of 10 in 1.0 s (brokers): no broker answers",

@@ -111,9 +111,7 @@ def run_once(
 ) -> Seen:
     """Run the pipeline to the current end of its topic."""
     seen = Seen()
-    pipeline = TablePipeline(
-        definition_of(world, **sections), transform=function, observer=seen, run=None
-    )
+    pipeline = TablePipeline(definition_of(world, **sections), transform=function, observer=seen)
     with pipeline.start(spark, once=True) as running:
         running.await_end()
     return seen

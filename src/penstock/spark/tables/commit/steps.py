@@ -25,6 +25,7 @@ from penstock.spark.tables.commit.decisions import (
     take_over,
 )
 from penstock.spark.tables.commit.note import BatchRanges, CommitNote
+from penstock.spark.tables.commit.owned_tables import acquired_since
 from penstock.spark.tables.commit.stops import Stop
 
 ATTEMPTS_MAX: Final = 20
@@ -85,16 +86,24 @@ class Committed:
 
 
 def take_table(
-    pipeline: str, run: str, starting: BatchRanges | None = None
+    pipeline: str,
+    run: str,
+    starting: BatchRanges | None = None,
+    before: Driver | None = None,
 ) -> Generator[Step, Any, Taken | Stop]:
-    """Become the owner of the table for this pipeline."""
+    """Become the owner of the table for this pipeline.
+
+    `before`: this driver, if an earlier start of it has acquired the table. Then it stops if
+    another driver has acquired the table since.
+    """
     problem = ""
     for attempt in range(ATTEMPTS_MAX):
         state: TableState = yield Load()
         note = state.notes.get(pipeline)
         if note is not None and note.run == run:
             return Taken(Driver(pipeline, run, note.epoch), state)  # the response had been lost
-        decision = take_over(state, pipeline, run, starting)
+        stop = None if before is None else acquired_since(state, before)
+        decision = stop or take_over(state, pipeline, run, starting)
         if isinstance(decision, Stop):
             return decision
         answer: Answer = yield Append(decision)

@@ -24,6 +24,7 @@ from random import Random
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import Final, Protocol
+from uuid import uuid4
 from zlib import crc32
 
 from pyspark.sql import SparkSession
@@ -37,6 +38,7 @@ from penstock.spark.session import has_ended, is_of_spark
 from penstock.spark.source.lookups import Lookups
 from penstock.spark.source.options import Mode, read_source_options
 from penstock.spark.source.task_reader import TaskSettings
+from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.definition.many_tables import TopicUnfitError, table_of_topic
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.many.schedule import Ends, ManySchedule
@@ -168,6 +170,8 @@ class _Worker:
         self._interval_seconds = definition.trigger.interval_ms / 1000
         self._schedule = ManySchedule(Random())  # noqa: S311 - spreads attempts
         self._open: dict[str, RunningPipeline] = {}
+        self._owned: dict[str, Owned] = {}
+        """What this command has acquired: a topic that is tried again ends if another has it."""
 
     def problems(self) -> dict[str, str]:
         """Return the reasons of the topics whose last attempt failed."""
@@ -250,7 +254,9 @@ class _Worker:
     def _opened(self, topic: str, cluster: Cluster) -> RunningPipeline:
         if topic not in self._open:
             definition = table_of_topic(self._definition, topic)
-            pipeline = TablePipeline(definition, observer=self._listener.observer_of(definition))
+            observer = self._listener.observer_of(definition)
+            owned = self._owned.setdefault(topic, Owned(uuid4().hex))
+            pipeline = TablePipeline(definition, observer=observer, owned=owned)
             with self._opening:
                 self._open[topic] = pipeline.open(self._spark, cluster)
         return self._open[topic]

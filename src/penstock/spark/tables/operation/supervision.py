@@ -1,9 +1,9 @@
 """Runs a pipeline again after failures that may pass, by the decisions of `pipeline_restarts`.
 
 Guarantees: a failure that cannot pass is raised unchanged, and so is the last failure when there
-are no restarts left. A restart never takes the table from a driver that was started since
-(`ownership`). A stop ends a pause at once. This module starts nothing itself: it calls the function
-that it gets, and that function opens and closes everything.
+are no restarts left. A stop ends a pause at once. This module starts nothing itself: it calls the
+function that it gets, and that function opens and closes everything. It does not know the owner of
+a table either: the function leaves a table that has another one since (`commit.owned_tables`).
 """
 
 import random
@@ -13,7 +13,6 @@ from typing import Final, Protocol
 
 from penstock.core.clock import Clock
 from penstock.core.quantities import duration_text, printable
-from penstock.spark.tables.commit.decisions import Driver
 from penstock.spark.tables.operation.failures import Failure, failure_of
 from penstock.spark.tables.operation.pipeline_restarts import End, Restart, RestartPolicy, Restarts
 
@@ -23,17 +22,13 @@ PROBLEM_CHARACTERS_MAX: Final = 500
 class Attempt:
     """One start of a pipeline, with what is known about it when it fails."""
 
-    def __init__(self, clock: Clock, before: Driver | None) -> None:
-        """Create the attempt; `before` is the driver of the last one that ran."""
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.before = before
-        self.driver = before
         self._started: float | None = None
         self.has_committed = False
 
-    def started(self, driver: Driver) -> None:
+    def started(self) -> None:
         """Record that the query runs."""
-        self.driver = driver
         self._started = self._clock.monotonic()
 
     @property
@@ -66,15 +61,13 @@ def supervise(
 ) -> None:
     """Call `attempt` until it returns, a failure ends the command, or `stop` is set in a pause."""
     restarts = Restarts(policy)
-    driver: Driver | None = None
     while True:
-        now = Attempt(clock, driver)
+        now = Attempt(clock)
         try:
             attempt(now)
         except Exception as error:
             failure = failure_of(error)
             listener.failed(failure)
-            driver = now.driver
             restarts, step = restarts.after_failure(
                 may_pass=failure.may_pass,
                 ran_ms=now.ran_ms,

@@ -25,6 +25,7 @@ from penstock.spark.tables.commit.decisions import (
     resume_positions,
 )
 from penstock.spark.tables.commit.note import BatchRanges
+from penstock.spark.tables.commit.owned_tables import OwnedTable
 from penstock.spark.tables.commit.steps import (
     Answer,
     Append,
@@ -71,12 +72,21 @@ class TableCommitter:
     """One driver's ownership of one table."""
 
     def __init__(
-        self, table: Table, pipeline: str, run: str, *, sleep_s: Callable[[float], None] = sleep
+        self,
+        table: Table,
+        pipeline: str,
+        run: str,
+        *,
+        sleep_s: Callable[[float], None] = sleep,
+        owned: OwnedTable | None = None,
     ) -> None:
+        """Create the committer; `owned` has what earlier starts of this driver have acquired."""
         self.table = table
         self._pipeline = pipeline
         self._run = run
         self._sleep_s = sleep_s
+        self._owned = owned or OwnedTable()
+        self._before = self._owned.driver
         self._driver: Driver | None = None
         self._state: TableState | None = None
         self._memory = KeyMemory()
@@ -96,12 +106,15 @@ class TableCommitter:
     def take(self, starting: BatchRanges | None = None) -> StreamOffset | None:
         """Become the owner; return the start of a query without a checkpoint.
 
-        Raises `CommitStoppedError` if this pipeline cannot own the table.
+        Raises `CommitStoppedError` if this pipeline cannot own the table, or if an earlier start of
+        this driver has acquired it, and another driver since.
         """
-        taken = self._carry_out(take_table(self._pipeline, self._run, starting), _Batch())
+        steps = take_table(self._pipeline, self._run, starting, self._before)
+        taken = self._carry_out(steps, _Batch())
         if isinstance(taken, Stop):
             raise taken.error()
         self._driver, self._state = taken.driver, taken.state
+        self._owned.driver = taken.driver
         return resume_positions(taken.state, self._pipeline)
 
     @property

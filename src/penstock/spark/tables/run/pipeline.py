@@ -29,8 +29,9 @@ from penstock.spark.progress.line import reason_of
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.circuit_breaker import CircuitBreaker, CircuitOpenError
-from penstock.spark.tables.commit.decisions import Driver, starting_ranges
+from penstock.spark.tables.commit.decisions import starting_ranges
 from penstock.spark.tables.commit.note import BatchRanges
+from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.commit.stops import CommitStoppedError, Stop, has_state
 from penstock.spark.tables.definition.model import PipelineDefinition, RunMode
 from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
@@ -74,7 +75,7 @@ class RunningPipeline:
         prepared: Prepared,
         observer: Observer,
         clock: Clock,
-        run: str,
+        owned: Owned,
     ) -> None:
         self._spark = spark
         self._definition = definition
@@ -84,8 +85,8 @@ class RunningPipeline:
         self._plans = prepared.plans
         self.mode = prepared.mode
         name = definition.pipeline.name
-        self._rows = TableCommitter(prepared.rows, name, run)
-        self._rejects = TableCommitter(prepared.rejects, name, run)
+        self._rows = TableCommitter(prepared.rows, name, owned.run, owned=owned.rows)
+        self._rejects = TableCommitter(prepared.rejects, name, owned.run, owned=owned.rejects)
         self._writer = BatchWriter(
             self._plans,
             definition.expectations,
@@ -393,11 +394,6 @@ class RunningPipeline:
         """Return the next missing offset and the end, by partition; any thread may call this."""
         held = self._rows.state.positions_of(self._definition.pipeline.name)
         return {at: (held.get(at, 0), one.offset) for at, one in latest.positions.items()}
-
-    @property
-    def driver(self) -> Driver:
-        """This driver, as the notes of the table name it."""
-        return self._rows.driver
 
     @property
     def position(self) -> StreamOffset:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from penstock.client.cluster import Cluster
 from penstock.core.clock import Clock, SystemClock
+from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import NoObserver, Observer
@@ -31,17 +32,18 @@ class TablePipeline:
         transform: Transform | None = None,
         observer: Observer | None = None,
         clock: Clock | None = None,
-        run: str | None = None,
+        owned: Owned | None = None,
     ) -> None:
         """Create the pipeline; `transform` is applied to rows between topic and table.
 
-        `run` names the driver in the table's notes; starts with the same name are one driver.
+        `owned` has the name of the driver in the table's notes, and what its earlier starts have
+        acquired; starts with the same one are one driver.
         """
         self._definition = definition
         self._transform = transform
         self._observer = observer or NoObserver()
         self._clock = clock or SystemClock()
-        self._run = run or uuid4().hex
+        self._owned = owned or Owned(uuid4().hex)
 
     def start(self, spark: SparkSession, *, once: bool = False) -> RunningPipeline:
         """Acquire the tables and start the query; `once` ends it at the topics' current end."""
@@ -71,7 +73,7 @@ class TablePipeline:
     def _prepared(self, spark: SparkSession, reading: Reading) -> RunningPipeline:
         try:
             prepared = prepare(spark, self._definition, self._transform, reading)
-            rest = (reading, prepared, self._observer, self._clock, self._run)
+            rest = (reading, prepared, self._observer, self._clock, self._owned)
             if self._definition.state is not None and self._transform is not None:
                 # It is imported here because most pipelines have no state.
                 from penstock.spark.tables.run.stateful.running import StatefulPipeline

@@ -20,6 +20,7 @@ from penstock.core.clock import Clock
 from penstock.spark.tables.commit.circuit_breaker import CircuitOpenError
 from penstock.spark.tables.commit.decisions import TableState
 from penstock.spark.tables.commit.note import StateNote
+from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.commit.stateful_rules import checkpoint_stop
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.formats.rejects import REJECTS
@@ -54,9 +55,9 @@ class StatefulPipeline(RunningPipeline):
         prepared: Prepared,
         observer: Observer,
         clock: Clock,
-        run: str,
+        owned: Owned,
     ) -> None:
-        super().__init__(spark, definition, transform, reading, prepared, observer, clock, run)
+        super().__init__(spark, definition, transform, reading, prepared, observer, clock, owned)
         assert definition.state is not None, "the caller has a stateful definition"
         self._function = transform
         self._settings = definition.state
