@@ -17,8 +17,10 @@ from penstock.core.errors import BrokerUnreachableError
 from penstock.spark import pipeline_runs
 from penstock.spark.pipeline_files import LoadedPipeline
 from penstock.spark.pipeline_runs import RunChoice, SessionChoice, run_pipeline
-from penstock.spark.tables.commit.note import CommitNote
+from penstock.spark.tables.commit.decisions import Offer
+from penstock.spark.tables.commit.note import BatchRanges, CommitNote, PartitionRange
 from penstock.spark.tables.commit.owned_tables import Owned
+from penstock.spark.tables.commit.steps import Committed
 from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.formats.opening import make_table, open_table
@@ -26,6 +28,7 @@ from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.operation.pipeline_restarts import RestartPolicy
 from penstock.spark.tables.run.batches import acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
+from penstock.spark.tables.run.stream_query import PipelineStoppedError
 from tests.spark.tables.value_world import ValueWorld
 
 NAME = "orders"
@@ -173,3 +176,33 @@ def test_a_start_that_acquired_nothing_takes_the_table_as_the_first_one(command:
     command.starts += [command.fails, command.acquires]
     command.run()
     assert command.owner().run != ANOTHER
+
+
+@pytest.mark.parametrize("moment", ["in the pause", "while the restart prepares"])
+def test_a_refused_start_with_restarts_left_does_not_stop_the_next_one(
+    command: Command, moment: str
+) -> None:
+    """Spark refuses a changed function only after the tables were acquired."""
+
+    def refused(owned: Owned) -> None:
+        acquire(command.definition, owned)
+        raise PipelineStoppedError("pipeline 'orders' did not start: its state has other columns")
+
+    next_one = Owned(ANOTHER)
+    with committers(command.definition, next_one) as (rejects, rows):
+
+        def prepares(owned: Owned) -> None:
+            if moment != "in the pause":
+                acquire_tables(rejects, rows)
+            acquire(command.definition, owned)
+
+        def pause() -> None:
+            if moment == "in the pause":
+                acquire_tables(rejects, rows)
+
+        command.stop.pause = pause
+        command.starts += [refused, prepares]
+        run_and_be_replaced(command)
+        ranges = BatchRanges((PartitionRange("orders", 0, 0, 10),))
+        for one in (rejects, rows):
+            assert isinstance(one.commit(Offer(one.driver, ranges), ()), Committed)
