@@ -5,8 +5,9 @@ environment that has it, and `ORDERS_DEFINITION` the definition. Each run goes o
 ends, whatever became of the run before, so a task may be repeated or killed at any time. Two
 drivers at once would stop each other, so one run of the DAG is active at a time.
 
-Exit codes of the command decide about retries: 2 is a mistake in the definition, which the same run
-again would not correct.
+Exit codes of the command decide about retries: 2 is a mistake in the definition, and 7 too many bad
+records. The same run again would correct neither; after 7 it would find no new records and succeed,
+which would hide the failure.
 """
 
 import json
@@ -20,7 +21,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 PENSTOCK = os.environ.get("PENSTOCK", "penstock")
 DEFINITION = os.environ.get("ORDERS_DEFINITION", "/etc/penstock/orders.toml")
-WRONG_DEFINITION = 2
+LASTING = {2: "the definition has a mistake", 7: "too many records are bad"}
 
 
 @dag(
@@ -39,8 +40,9 @@ def orders_to_table() -> None:
         command = [PENSTOCK, "table", "run", DEFINITION, "--once", "--json"]
         # Messages go to the log of the task.
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode == WRONG_DEFINITION:
-            raise AirflowFailException(f"{DEFINITION} has a mistake; the log of the task names it")
+        if done.returncode in LASTING:
+            reason = LASTING[done.returncode]
+            raise AirflowFailException(f"{DEFINITION}: {reason}; the log of the task names it")
         done.check_returncode()
         totals: dict[str, Any] = json.loads(done.stdout)
         return totals

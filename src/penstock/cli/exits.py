@@ -7,9 +7,11 @@
     4    the outcome is unknown: a request was sent and its answer never came
     5    the broker is degraded (`penstock status`)
     6    the broker is critical (`penstock status`)
+    7    too many of a pipeline's records are bad
     130  interrupted (Ctrl-C)
 
-After 3 a script can retry safely; after 4 it must check the state first.
+After 3 a script can retry safely; after 4 it must check the state first. After 2 and 7 the same
+command again corrects nothing.
 """
 
 import errno
@@ -17,7 +19,7 @@ from typing import Final
 
 import click
 
-from penstock.cli.text.pipeline_words import PipelineBrokerError
+from penstock.cli.text.pipeline_words import BadRecordsError, PipelineBrokerError
 from penstock.core.errors import (
     AdminUnreachableError,
     AnswerLostError,
@@ -40,6 +42,7 @@ UNREACHABLE: Final = 3
 UNKNOWN: Final = 4
 DEGRADED: Final = 5
 CRITICAL: Final = 6
+BAD_RECORDS: Final = 7
 INTERRUPTED: Final = 130
 
 _UNKNOWN_TOPIC_STEP: Final = (
@@ -76,6 +79,7 @@ _NEXT_STEPS: Final[tuple[tuple[type[PenstockError], int, str], ...]] = (
         ),
     ),
     (PipelineBrokerError, UNREACHABLE, ""),
+    (BadRecordsError, BAD_RECORDS, ""),
     (
         BrokerUnreachableError,
         UNREACHABLE,

@@ -193,7 +193,7 @@ def _show_version(context: click.Context, _: click.Parameter, asked: bool) -> No
         "penstock consume orders",
     )
     + "\n\nExit codes: 0 done, 1 failed, 2 wrong usage, 3 no broker, 4 outcome unknown, "
-    "5 degraded and 6 critical (status), 130 interrupted.",
+    "5 degraded and 6 critical (status), 7 too many bad records (table run), 130 interrupted.",
 )
 @click.option(
     "--version",

@@ -1,33 +1,71 @@
-"""A topic that is tried again is the same driver: it takes no table from another one."""
+"""What a worker of many tables asks of the pipeline of one topic, without Spark and brokers.
 
+A topic that is tried again is the same driver, so that it takes no table from another one. The end
+of a run is judged by the share of bad records of each topic.
+"""
+
+from threading import Event
 from unittest.mock import MagicMock
 
 import pytest
 
+from penstock.spark.tables.commit.circuit_breaker import CircuitOpenError
 from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.many import workers
 from penstock.spark.tables.many.workers import ManyTables
 from tests.spark.many.test_many_definition import definition
 
+TOPIC = "shop.a.x"
 
-def test_every_start_of_a_topic_is_one_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[tuple[str, Owned]] = []
 
-    class Pipeline:
-        def __init__(self, one: PipelineDefinition, *, owned: Owned, **_: object) -> None:
-            given.append((one.source.topics[0], owned))
+class Pipelines:
+    """Stand-ins for the pipelines of the topics, and one worker."""
 
-        def open(self, *_: object) -> MagicMock:
-            return MagicMock()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.given: list[tuple[str, Owned]] = []
+        self.running = MagicMock()
+        self.running.bring_available.return_value = True
+        pipelines = self
 
-    monkeypatch.setattr(workers, "TablePipeline", Pipeline)
-    tables = ManyTables(definition(), MagicMock(), MagicMock(), workers=1)
-    (worker,) = tables._workers
-    for topic in ("shop.a.x", "shop.b.x", "shop.a.x"):
-        worker._opened(topic, MagicMock())
-        worker._close(topic)
-    assert [topic for topic, _ in given] == ["shop.a.x", "shop.b.x", "shop.a.x"]
-    (_, first), (_, other), (_, again) = given
+        class Pipeline:
+            def __init__(self, one: PipelineDefinition, *, owned: Owned, **_: object) -> None:
+                pipelines.given.append((one.source.topics[0], owned))
+
+            def open(self, *_: object) -> MagicMock:
+                return pipelines.running
+
+        monkeypatch.setattr(workers, "TablePipeline", Pipeline)
+        (self.worker,) = ManyTables(definition(), MagicMock(), MagicMock(), workers=1)._workers
+
+    def run(self, *, once: bool) -> None:
+        """Bring what a topic has."""
+        self.worker._accept({TOPIC: {0: 5}})
+        self.worker._bring_due(MagicMock(), MagicMock(), Event(), once=once)
+
+
+@pytest.fixture
+def pipelines(monkeypatch: pytest.MonkeyPatch) -> Pipelines:
+    return Pipelines(monkeypatch)
+
+
+def test_every_start_of_a_topic_is_one_driver(pipelines: Pipelines) -> None:
+    for topic in (TOPIC, "shop.b.x", TOPIC):
+        pipelines.worker._opened(topic, MagicMock())
+        pipelines.worker._close(topic)
+    (_, first), (_, other), (topic, again) = pipelines.given
+    assert topic == TOPIC
     assert again is first
     assert other.run != first.run
+
+
+def test_the_end_of_a_run_is_judged_for_each_topic(pipelines: Pipelines) -> None:
+    pipelines.running.require_few_rejects.side_effect = CircuitOpenError("all of them")
+    pipelines.run(once=True)
+    assert pipelines.worker.problems() == {TOPIC: "all of them"}
+
+
+def test_a_run_without_end_is_not_judged_at_an_end(pipelines: Pipelines) -> None:
+    pipelines.run(once=False)
+    assert not pipelines.running.require_few_rejects.called
+    assert not pipelines.worker.problems()

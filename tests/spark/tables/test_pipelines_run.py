@@ -271,16 +271,19 @@ def test_a_backfill_brings_what_was_before_the_pipeline(spark: SparkSession, wor
         backfill(definition, spark, start="earliest", end="1")
 
 
-def test_a_run_that_ends_fails_when_most_of_its_few_records_were_bad(
+def test_a_run_that_ends_fails_when_most_of_its_records_were_bad(
     spark: SparkSession, world: World
 ) -> None:
-    send(world, 0, b"bad", b"bad", order(1))
-    with pytest.raises(CircuitOpenError, match=r"66\.7% of the last 3 records"):
+    send(world, 0, *(b"bad" for _ in range(8)), order(1), order(2))
+    with pytest.raises(CircuitOpenError, match=r"80\.0% of the last 10 records.*next run cont"):
         run_once(spark, world)
-    assert world.offsets() == [(0, 2)]
-    send(world, 0, order(2))
+    assert world.offsets() == [(0, 8), (0, 9)]
+    send(world, 0, b"bad", b"bad", order(3))
     run_once(spark, world)
-    assert world.offsets() == [(0, 2), (0, 3)]
+    assert world.offsets() == [(0, 8), (0, 9), (0, 12)], "three records prove nothing"
+    send(world, 0, b"bad", b"bad")
+    with pytest.raises(CircuitOpenError, match=r"100\.0% of the last 2 records"):
+        run_once(spark, world)
 
 
 def test_a_checkpoint_that_cannot_be_written_is_named(spark: SparkSession, world: World) -> None:

@@ -92,12 +92,39 @@ def test_more_rejects_than_records_are_all_records() -> None:
     assert breaker.share == 4 / 24
 
 
-def test_a_run_that_ends_is_judged_by_what_it_had() -> None:
-    breaker = CircuitBreaker(share_max=0.5, window_records=10)
-    assert not breaker.is_open_at_end
-    assert not breaker.after(4, 2).is_open_at_end
-    assert breaker.after(4, 3).is_open_at_end
-    assert not breaker.after(4, 3).is_open
+@pytest.mark.parametrize(
+    ("records", "rejects", "is_open_early", "is_open_at_end"),
+    [
+        (0, 0, False, False),
+        (1, 1, False, True),  # the run wrote nothing
+        (2, 1, False, False),
+        (3, 2, False, False),
+        (9, 8, False, False),
+        (9, 9, False, True),
+        (10, 5, False, False),
+        (10, 6, True, True),
+        (999, 999, True, True),
+    ],
+)
+def test_a_run_that_ends_is_judged_by_what_it_had(
+    records: int, rejects: int, *, is_open_early: bool, is_open_at_end: bool
+) -> None:
+    breaker = CircuitBreaker(share_max=0.5, window_records=1_000).after(records, rejects)
+    assert breaker.is_open_early is is_open_early
+    assert breaker.is_open_at_end is is_open_at_end
+    assert not breaker.is_open
+    assert not CircuitBreaker(1.0, 1_000).after(records, rejects).is_open_at_end, "no limit"
+
+
+def test_the_messages_name_value_limit_and_next_step() -> None:
+    breaker = CircuitBreaker(share_max=0.5, window_records=1_000).after(8, 2).after(12, 10)
+    start = "60.0% of the last 20 records could not be written, and value.reject_share_max allows "
+    for text in (breaker.reason_at_end("shop.orders__dlq"), breaker.reason_before_commit({})):
+        assert text.startswith(f"{start}50.0%. ")
+        assert "raise the limit" in text
+    assert "the next run continues after them" in breaker.reason_at_end("shop.orders__dlq")
+    assert "Nothing of the last batch was committed" in breaker.reason_before_commit({"late": 10})
+    assert "late 10. The next run repeats" in breaker.reason_before_commit({"late": 10})
 
 
 def test_old_batches_are_forgotten() -> None:

@@ -46,6 +46,23 @@ def test_a_breaker_opens_before_the_commit_of_its_batch(spark: SparkSession, wor
     assert world.rejects()["offset"].to_pylist() == [60], "no record is in a total and a reject"
 
 
+def test_a_run_that_ends_is_judged_by_few_records(spark: SparkSession, world: World) -> None:
+    send(world, *SALES[:12])
+    for _ in range(2):
+        with pytest.raises(CircuitOpenError, match=r"100\.0% of the last 12.*repeats the batch"):
+            run_once(spark, world, value=STRICT)
+        assert world.rejects().num_rows == 0, "state cannot be corrected after the commit"
+    run_once(spark, world)
+    send(world, b"bad", b"bad", SALES[12])
+    run_once(spark, world)
+    assert world.rejects().num_rows == 2, "three records prove nothing"
+    send(world, b"bad")
+    with pytest.raises(CircuitOpenError, match=r"100\.0% of the last 1 records.*continues after"):
+        run_once(spark, world)
+    assert world.rejects().num_rows == 3
+    run_once(spark, world)
+
+
 def test_a_changed_definition_is_refused_until_the_batch_is_finished(
     spark: SparkSession, world: World
 ) -> None:

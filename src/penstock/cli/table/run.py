@@ -186,7 +186,7 @@ def run(
     /health/ready.
 
     Exit codes: 0 done or stopped by Ctrl-C, 1 the pipeline failed, 2 wrong usage or wrong settings,
-    3 no broker.
+    3 no broker, 7 too many bad records.
     """
     view: RunView | ManyView | None = None
     with StopSignals() as signals:

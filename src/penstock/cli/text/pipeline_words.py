@@ -7,12 +7,21 @@ imported only after a failure.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from penstock.core.errors import BrokerUnreachableError, ConfigError, PenstockError
 
 
 class PipelineBrokerError(BrokerUnreachableError):
     """No broker of a definition answers."""
+
+
+class BadRecordsError(PenstockError):
+    """Too many of the records are bad."""
+
+
+_OF_RECORDS: Final = "CircuitOpenError"
+"""By name: the commands that raise it are the only ones that import it."""
 
 
 @contextmanager
@@ -25,6 +34,8 @@ def errors_of_definition(file: str) -> Iterator[None]:
             f"{error}\nStart it, or correct pipeline.bootstrap_servers in {file}."
         ) from error
     except PenstockError as error:
+        if type(error).__name__ == _OF_RECORDS:
+            raise BadRecordsError(str(error)) from error
         from penstock.spark.tables.definition.errors import DefinitionError, as_written
 
         reported = as_written(error, file)

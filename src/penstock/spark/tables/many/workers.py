@@ -246,6 +246,8 @@ class _Worker:
             try:
                 running = self._opened(topic, cluster)
                 is_whole = running.bring_available(small, 1)
+                if once and is_whole:
+                    running.require_few_rejects()
             except Exception as error:  # noqa: BLE001 - the other topics go on
                 self._failed(topic, error, once=once)
             else:

@@ -209,7 +209,7 @@ class RunningPipeline:
                 self._bring_now(orders)
                 if timeout_seconds is not None and monotonic() - begun >= timeout_seconds:
                     return False
-            self._require_closed(is_open=self._breaker.is_open_at_end)
+            self.require_few_rejects()
         except BaseException as error:
             self._failure = error
             raise
@@ -321,14 +321,16 @@ class RunningPipeline:
         self._maintain_tables()
         if brought is not None:
             self._breaker = self._breaker.after(brought.records, brought.counts.rejects)
-        self._require_closed(is_open=self._breaker.is_open)
+        if self._breaker.is_open:
+            raise self._opened(self._breaker.reason(self._definition.table.dlq_name))
 
-    def _require_closed(self, *, is_open: bool) -> None:
-        if is_open:
-            raise CircuitOpenError(
-                f"pipeline '{self._definition.pipeline.name}': "
-                f"{self._breaker.reason(self._definition.table.dlq_name)}"
-            )
+    def require_few_rejects(self) -> None:
+        """Raise at the end of a run if too many of its records were bad."""
+        if self._breaker.is_open_at_end:
+            raise self._opened(self._breaker.reason_at_end(self._definition.table.dlq_name))
+
+    def _opened(self, reason: str) -> CircuitOpenError:
+        return CircuitOpenError(f"pipeline '{self._definition.pipeline.name}': {reason}")
 
     def _maintain_tables(self) -> None:
         table = self._definition.table

@@ -4,7 +4,8 @@ Guarantees: the table has the result of each batch of the checkpoint once. Check
 compared before the tables are acquired, so that a start with a wrong checkpoint does not end a
 running driver, and once more afterwards. Each batch is evaluated even if the table has it already:
 its evaluation writes the state of the next one. Too many bad records stop the pipeline before the
-commit of their batch, so that a corrected definition applies to the whole batch.
+commit of their batch, so that a corrected definition applies to the whole batch; with `once` that
+holds from few records on (`commit.circuit_breaker`), because their state cannot be corrected later.
 
 Over Spark Connect it is refused, as every function (`preparing`).
 It has no small batches in the driver, and `once` is a query with the trigger AvailableNow: both
@@ -17,7 +18,6 @@ from time import monotonic
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.core.clock import Clock
-from penstock.spark.tables.commit.circuit_breaker import CircuitOpenError
 from penstock.spark.tables.commit.decisions import TableState
 from penstock.spark.tables.commit.note import StateNote
 from penstock.spark.tables.commit.owned_tables import Owned
@@ -67,9 +67,11 @@ class StatefulPipeline(RunningPipeline):
         self._result_writer = ResultWriter(self._plans, definition, self._reports)
         self._watermark_ms = 0
         self._checkpoint_id: str | None = None
+        self._once = False
 
     def begin(self, *, once: bool) -> None:
         """Compare checkpoint and table, acquire the tables, and start the query."""
+        self._once = once
         self._require_checkpoint(self._rows.table.load())
         self._acquire()
         self._require_checkpoint(self._rows.state)
@@ -86,6 +88,16 @@ class StatefulPipeline(RunningPipeline):
             self._on_batch,
             once=once,
         )
+
+    def await_end(self, timeout_seconds: int | None = None) -> bool:
+        """Wait until the query has ended, and raise its error; return False after the timeout.
+
+        The end of a run with `once` is judged by its share of bad records.
+        """
+        has_ended = super().await_end(timeout_seconds)
+        if has_ended and self._once:
+            self.require_few_rejects()
+        return has_ended
 
     def _require_checkpoint(self, state: TableState) -> None:
         found = read_checkpoint(self._spark, self._definition.pipeline.checkpoint)
@@ -109,18 +121,15 @@ class StatefulPipeline(RunningPipeline):
             self._meaning,
         )
         report = written.report
-        require = partial(self._require_few_rejects, report)
+        require = partial(self._require_closed_after, report)
         is_new = self._results.commit(self._result_batch(written, place), require)
         self._brought(report if is_new else None, report, batch_id, started, finished)
 
-    def _require_few_rejects(self, report: BatchReport) -> None:
+    def _require_closed_after(self, report: BatchReport) -> None:
         """Raise if the circuit breaker opens by this batch, which is not committed yet."""
         after = self._breaker.after(report.records, report.counts.rejects)
-        if after.is_open:
-            raise CircuitOpenError(
-                f"pipeline '{self._definition.pipeline.name}': "
-                f"{after.reason_before_commit(report.reject_classes)}"
-            )
+        if after.is_open or (self._once and after.is_open_early):
+            raise self._opened(after.reason_before_commit(report.reject_classes))
 
     def _result_batch(self, written: Written, place: StateNote) -> ResultBatch:
         rows = self._rows.table
