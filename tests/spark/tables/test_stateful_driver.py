@@ -1,7 +1,8 @@
-"""`StatefulDriver` without Spark: a forbidden batch leaves nothing, and no skip from memory."""
+"""`StatefulDriver` without Spark: forbidden batches, crashes, and no skip from memory."""
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from penstock.core.clock import SystemClock
@@ -12,12 +13,22 @@ from penstock.spark.tables.commit.note import (
     PartitionRange,
     StateNote,
 )
+from penstock.spark.tables.files.data_files import write_files
 from penstock.spark.tables.formats.rejects import REJECTS
+from penstock.spark.tables.run.batches import acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
+from penstock.spark.tables.run.stateful import state_driver
 from penstock.spark.tables.run.stateful.state_driver import ResultBatch, StatefulDriver
 from penstock.spark.tables.tasks.report import BatchReport
-from tests.spark.tables.table_kinds import FakeKind, written
-from tests.spark.tables.test_committer import committer
+from tests.spark.tables.table_kinds import (
+    DeltaKind,
+    FakeKind,
+    IcebergKind,
+    Kind,
+    offsets_in,
+    written,
+)
+from tests.spark.tables.test_committer import CrashError, Unreliable, committer
 
 
 class World:
@@ -72,3 +83,97 @@ def test_the_table_is_read_again_before_a_skip(tmp_path: Path) -> None:
     world.kind.store.current = before  # rolled back, and the driver remembers the batch
     world.kind.store.kept.clear()
     assert world.driver.commit(world.batch(), accept), "the table has lost the batch"
+
+
+# --- A crash between the commits of rejects and rows ---
+
+
+class Tables:
+    """Both tables of one kind, and one driver after the other."""
+
+    def __init__(self, folder: Path, kind: type[FakeKind | DeltaKind | IcebergKind]) -> None:
+        for name in ("rows", "rejects"):
+            (folder / name).mkdir()
+        self.rows: Kind = kind(folder / "rows")
+        self.rejects: Kind = kind(folder / "rejects", schema=REJECTS)
+        for one in (self.rows, self.rejects):
+            one.create()
+
+    def live(self, run: str, bad: list[int], *faults: str) -> None:
+        """Commit the batch of ten offsets by a definition for which these are bad."""
+        rows = committer(table := Unreliable(self.rows.open()), run)
+        rejects = committer(self.rejects.open(), run)
+        acquire_tables(rejects, rows)
+        table.faults += faults
+        driver = StatefulDriver(rows, rejects, SystemClock())
+        driver.commit(self._batch(rows, rejects, run, bad), accept)
+
+    def _batch(
+        self, rows: TableCommitter, rejects: TableCommitter, meaning: str, bad: list[int]
+    ) -> ResultBatch:
+        good = [(0, one, one + 1) for one in range(10) if one not in bad]
+        layouts = rows.table.layout(rows.table.schema()), rejects.table.layout(REJECTS)
+        report = BatchReport(
+            BatchRanges((PartitionRange("orders", 0, 0, 10),)),
+            CommitCounts(len(good), len(bad)),
+            10,
+            (),
+            tuple(written(rows.table, *good)),
+            tuple(write_files(rejects_of(bad).to_batches(), layouts[1], f"rejects-{meaning}")),
+            (),
+            None,
+        )
+        place = StateNote("one", 0, 10, 0, 0, meaning)
+        return ResultBatch(report, place, layouts[0].directory, layouts[1].directory)
+
+    def offsets(self) -> list[int]:
+        """The offsets of both tables, in order; a double is there twice."""
+        rows = [offset for _, offset in offsets_in(self.rows.read())]
+        return sorted([*rows, *self.rejects.read()["offset"].to_pylist()])
+
+
+def rejects_of(offsets: list[int]) -> pa.Table:
+    values = {
+        "topic": "orders",
+        "partition": 0,
+        "pipeline": "orders",
+        "error_class": "malformed",
+    }
+    rows = [
+        {one.name: None if one.nullable else _filler(one) for one in REJECTS}
+        | values
+        | {"offset": at}
+        for at in offsets
+    ]
+    return pa.Table.from_pylist(rows, REJECTS)
+
+
+def _filler(field: pa.Field) -> object:
+    return "" if pa.types.is_string(field.type) else 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [FakeKind, DeltaKind, IcebergKind])
+@pytest.mark.parametrize("bad", [[], [3], [5, 7], list(range(10))])
+def test_another_definition_replaces_the_rejects_of_a_crashed_batch(
+    kind: type[FakeKind | DeltaKind | IcebergKind], bad: list[int], tmp_path: Path
+) -> None:
+    tables = Tables(tmp_path, kind)
+    with pytest.raises(CrashError):
+        tables.live("former", [3, 4, 5], "crash before")
+    assert tables.offsets() == [3, 4, 5], "its rejects are there, its rows are not"
+    with pytest.raises(CrashError):
+        tables.live("former again", [4], "crash before")
+    tables.live("changed", bad)
+    assert tables.offsets() == list(range(10)), "each record is in one table, once"
+
+
+def test_without_the_replacement_a_record_is_in_both_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables(tmp_path, FakeKind)
+    with pytest.raises(CrashError):
+        tables.live("former", [3, 4, 5], "crash before")
+    monkeypatch.setattr(state_driver, "bring_rejects", lambda *_: None)
+    tables.live("changed", [])
+    assert tables.offsets() != list(range(10))

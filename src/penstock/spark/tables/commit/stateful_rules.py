@@ -15,7 +15,11 @@ when it is repeated: the same checkpoint, number, ends and number of offsets.
 
 A repeated batch whose definition or function was changed since its commit is refused: its rows and
 rejects would be of the former one, and its state of the new one. The note has a fingerprint of both
-(`run.stateful.meaning`). Without an unfinished batch a change is allowed.
+(`run.stateful.meaning`). Without an unfinished batch a change is allowed. So it is if only the
+rejects of a batch are committed, and not its rows: the changed definition applies to rows, rejects
+and state of the whole batch, because its rejects replace those of the same offsets in the commit
+before that of the rows (`run.reject_commits`). Refusing that would be a dead end if the former
+definition cannot commit its rows any more.
 
 All else stops, before anything is committed: a lost checkpoint, another one, an old copy, a table
 that was rolled back or dropped. Guesses would double rows or lose them without a sign.
