@@ -7,6 +7,7 @@ import pytest
 
 from penstock.admin.metrics_page import render
 from penstock.core.types import TopicPartition
+from penstock.spark.tables.commit.note import StateNote
 from penstock.spark.tables.operation.failures import Failure
 from penstock.spark.tables.operation.pipeline_metrics import (
     PARTITION_SERIES_MAX,
@@ -65,6 +66,25 @@ def test_batches_are_counted_by_way_and_rejects_by_reason(world: Metrics) -> Non
     assert world.value("pipeline_freshness_seconds") == 2
     assert world.value("pipeline_commit_duration_seconds_count") == 3
     assert world.value("pipeline_commit_duration_seconds_bucket", le="0.05") == 3
+
+
+def test_a_stateful_pipeline_has_a_watermark_and_late_records(world: Metrics) -> None:
+    names = ("penstock_pipeline_watermark_lag_seconds{", "penstock_pipeline_late_records_total{")
+    world.state.started(None, is_continuous=True)
+    world.state.batch_done(batch())
+    assert not any(name in world.page() for name in names), "it has no state"
+    world.state.started(None, is_continuous=True, place=StateNote("one", 7, 10, 0, 2))
+    assert world.value("pipeline_late_records_total") == 2
+    assert names[0] not in world.page(), "no record has moved the watermark"
+    place, classes = StateNote("one", 8, 10, 940_000, 5), {"late": 3, "future": 1}
+    world.state.batch_done(batch(state=place, rejects=4, reject_classes=classes))
+    assert world.value("pipeline_watermark_lag_seconds") == 60
+    world.clock.advance(30)
+    assert world.value("pipeline_watermark_lag_seconds") == 90
+    assert world.value("pipeline_late_records_total") == 5
+    assert world.value("pipeline_rejects_total", reason="future") == 1
+    world.state.batch_done(batch(state=StateNote("one", 9, 10, 2_000_000, 5)))
+    assert world.value("pipeline_watermark_lag_seconds") == 0, "events may be of the future"
 
 
 def test_lag_in_records_and_seconds_by_partition_and_topic(world: Metrics) -> None:

@@ -113,7 +113,7 @@ class Operation:
 
     def started(self, running: RunningPipeline) -> None:
         """Record that the query runs."""
-        self.state.started(running.newest_ms, is_continuous=not self._once)
+        self.state.started(running.newest_ms, is_continuous=not self._once, place=running.state)
         with _reported():
             if self._group is not None:
                 self._group.started(running.position)

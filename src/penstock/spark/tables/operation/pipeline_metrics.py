@@ -30,6 +30,7 @@ class PipelineMetrics:
         self.lineage_dropped = 0
         self._add_counters()
         self._add_lags()
+        self._add_state()
         self._add_times()
         self._add_tables()
         self._add_driver()
@@ -139,6 +140,31 @@ class PipelineMetrics:
         )
         labels = ("pipeline", "topic", "partition")
         self.registry.table(Table(partition_columns, labels, by_partition))
+
+    def _add_state(self) -> None:
+        """Add what only a stateful pipeline has; another one has no series of it."""
+        state = self._state
+        label = (state.pipeline,)
+
+        def late() -> list[Row]:
+            return [] if state.place is None else [Row(label, state.place.late_count)]
+
+        def lag() -> list[Row]:
+            seconds = state.watermark_lag_seconds()
+            return [] if seconds is None else [Row(label, seconds)]
+
+        self.registry.family(
+            "pipeline_watermark_lag_seconds",
+            Family("Age of the watermark of a stateful pipeline.", ("pipeline",), lag),
+        )
+        self.registry.family(
+            "pipeline_late_records_total",
+            Family(
+                "Late records of a stateful pipeline since it began, rejected or dropped.",
+                ("pipeline",),
+                late,
+            ),
+        )
 
     def _add_times(self) -> None:
         state = self._state

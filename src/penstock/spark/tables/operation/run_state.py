@@ -17,6 +17,7 @@ from typing import Final
 from penstock.core.clock import Clock
 from penstock.core.metrics import Histogram
 from penstock.core.types import TopicPartition
+from penstock.spark.tables.commit.note import StateNote
 from penstock.spark.tables.operation.failures import Failure
 from penstock.spark.tables.operation.lag_times import LagTimes, Place
 from penstock.spark.tables.operation.pipeline_restarts import Restart
@@ -62,6 +63,8 @@ class RunState:
         self.batch_seconds = Histogram(DURATION_BOUNDS)
         self.last: BatchDone | None = None
         self.newest_ms: int | None = None
+        self.place: StateNote | None = None
+        """The watermark and the late records in the table; None: no state, or no batch yet."""
         self.maintenance: dict[str, MaintenanceDone] = {}
         self.maintenance_failures: Counter[str] = Counter()
         self.restarts: Counter[str] = Counter()
@@ -84,13 +87,19 @@ class RunState:
         """Record that a start begins."""
         self._set(Phase.STARTING)
 
-    def started(self, newest_ms: int | None, *, is_continuous: bool) -> None:
-        """Record that the query runs; `newest_ms` is the timestamp of the table's newest record."""
+    def started(
+        self, newest_ms: int | None, *, is_continuous: bool, place: StateNote | None = None
+    ) -> None:
+        """Record that the query runs.
+
+        `newest_ms` is the timestamp of the table's newest record; `place` has its watermark.
+        """
         with self._lock:
             self._set(Phase.RUNNING)
             self.started_ms = self.beat_ms
             self.newest_ms = newest_ms if self.newest_ms is None else self.newest_ms
             self.is_continuous = is_continuous
+            self.place = place
             self.restart = None
 
     def beat(self) -> None:
@@ -129,6 +138,7 @@ class RunState:
             self.last = event
             self.lost_offsets = max(self.lost_offsets, event.lost_offsets)
             self.newest_ms = event.newest_ms
+            self.place = event.state
             self.commit_seconds.observe(event.commit_ms / 1000)
             self.batch_seconds.observe(event.duration_ms / 1000)
             held = {at: one.offset for at, one in event.position.positions.items()}
@@ -172,6 +182,12 @@ class RunState:
         """Return the age of the oldest record of this partition that is not in the table."""
         place = self.places[at]
         return self.lag_times.seconds(at, place.held, self.clock.now_ms()) if place.lag else 0.0
+
+    def watermark_lag_seconds(self) -> float | None:
+        """Return the age of the watermark; None without one."""
+        if self.place is None or not self.place.watermark_ms:
+            return None
+        return max(0, self.clock.now_ms() - self.place.watermark_ms) / 1000
 
     def topic_lags(self) -> dict[str, tuple[int, float]]:
         """Return the lag in records and in seconds by topic; the seconds of the worst partition."""

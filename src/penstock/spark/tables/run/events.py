@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from penstock.core.types import TopicPartition
 from penstock.spark.offsets import StreamOffset
+from penstock.spark.tables.commit.note import StateNote
 
 DRIVER: Final = "driver"
 """The driver wrote a small batch without Spark's tasks."""
@@ -58,6 +59,8 @@ class BatchDone:
     """The timestamp of the newest record in the table."""
     columns: tuple[tuple[str, str], ...] = ()
     """Names and types of the table's columns."""
+    state: StateNote | None = None
+    """The table's watermark and late records after the batch; None: the function has no state."""
     was_skipped: bool = False
     """Whether the whole batch was in the table since an earlier attempt."""
 

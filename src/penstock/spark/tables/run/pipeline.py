@@ -30,7 +30,7 @@ from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.circuit_breaker import CircuitBreaker, CircuitOpenError
 from penstock.spark.tables.commit.decisions import starting_ranges
-from penstock.spark.tables.commit.note import BatchRanges
+from penstock.spark.tables.commit.note import BatchRanges, StateNote
 from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.commit.stops import CommitStoppedError, Stop, has_state
 from penstock.spark.tables.definition.model import PipelineDefinition, RunMode
@@ -371,6 +371,7 @@ class RunningPipeline:
             lost_offsets=sum(one.lost_count for one in note.held.values()),
             newest_ms=note.newest_ms,
             columns=self.columns,
+            state=note.state,
             was_skipped=was_there,
         )
 
@@ -406,6 +407,11 @@ class RunningPipeline:
     def newest_ms(self) -> int | None:
         """The timestamp of the newest record in the table."""
         return self._rows.state.notes[self._definition.pipeline.name].newest_ms
+
+    @property
+    def state(self) -> StateNote | None:
+        """The watermark and the late records in the table; None: the function has no state."""
+        return self._rows.state.notes[self._definition.pipeline.name].state
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
