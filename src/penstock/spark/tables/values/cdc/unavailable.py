@@ -2,14 +2,18 @@
 
 PostgreSQL leaves unchanged TOASTed values out of an update unless the table's replica identity is
 FULL; Debezium then writes `__debezium_unavailable_value` in their place, in a form for each type:
-the text, its bytes, a list of the text, or a list of the numbers of its bytes.
+the text, its bytes, a list of the text, a list of the numbers of its bytes, or a map of the text to
+itself. A column of texts may have each of these forms as JSON, and the bytes in base64 or as
+digits.
 
 Guarantees: `unavailable` returns the places of these forms, for the default placeholder. A row with
 one is not a row of the database and is never stored. A database value that is this text is not
 distinguished: PostgreSQL users write another one.
 """
 
+import base64
 import hashlib
+import json
 from typing import Final
 from uuid import UUID
 
@@ -21,6 +25,18 @@ _BYTES: Final = PLACEHOLDER.encode()
 _DIGEST: Final = hashlib.md5(_BYTES, usedforsecurity=False).digest()
 _UUID: Final = str(UUID(bytes=_DIGEST, version=3))
 _LISTS: Final = ([PLACEHOLDER], [_BYTES], [_UUID], list(_BYTES))
+_MAP: Final = [(PLACEHOLDER, PLACEHOLDER)]
+_TEXTS: Final = pa.array(
+    [
+        PLACEHOLDER,
+        base64.b64encode(_BYTES).decode(),
+        _BYTES.hex(),
+        *(
+            json.dumps(one, separators=(",", ":"))
+            for one in ([PLACEHOLDER], [_UUID], list(_BYTES), {PLACEHOLDER: PLACEHOLDER})
+        ),
+    ]
+)
 _LENGTHS: Final = pa.array(sorted({len(one) for one in _LISTS}), pa.int32())
 
 MESSAGE: Final = (
@@ -33,12 +49,18 @@ def unavailable(values: pa.Array) -> list[int]:
     """Return the places of the placeholder."""
     kind = values.type
     if pa.types.is_string(kind):
-        return _places(pc.equal(values, PLACEHOLDER))
+        return _places(pc.is_in(values, value_set=_TEXTS))
     if pa.types.is_binary(kind):
         return _places(pc.equal(values, _BYTES))
     if pa.types.is_list(kind):
         is_likely = pc.is_in(pc.list_value_length(values), value_set=_LENGTHS)
         return [one for one in _places(is_likely) if values[one].as_py() in _LISTS]
+    if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
+        entries = values.cast(
+            pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)]))
+        )
+        is_likely = pc.equal(pc.list_value_length(entries), 1)
+        return [one for one in _places(is_likely) if values[one].as_py() == _MAP]
     return []
 
 
