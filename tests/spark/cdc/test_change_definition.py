@@ -3,15 +3,25 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.spark.tables.definition.change_definition import deletion_field
 from penstock.spark.tables.definition.errors import DefinitionError
-from penstock.spark.tables.definition.model import ChangeSettings, Envelope, PipelineDefinition
+from penstock.spark.tables.definition.model import (
+    ChangeSettings,
+    Envelope,
+    Expectation,
+    PipelineDefinition,
+)
+from penstock.spark.tables.rules.planner import choose_mode
+from penstock.spark.tables.run.replay import ReplayRefusedError, require_possible
 from tests.spark.tables.pipeline_world import World
 
 UPSERT = {"mode": "upsert", "key": ["id"]}
 JSON = {"format": "json", "schema": "id bigint, state string"}
+PARTIAL = {**UPSERT, "partial_updates": True}
+RAW = {**PARTIAL, "key": ["_kafka_key"], "metadata": "flat"}
 DEBEZIUM = {**JSON, "envelope": "debezium"}
 
 
@@ -36,6 +46,66 @@ def test_a_history_is_known_to_the_values() -> None:
     assert found.table.history
     assert found.value.changes.has_history
     assert not read(DEBEZIUM).value.changes.has_history
+
+
+def test_partial_updates_are_known_to_the_values() -> None:
+    table = {**UPSERT, "partial_updates": True}
+    found = read(JSON, table)
+    assert found.table.partial_updates
+    assert found.value.changes == ChangeSettings(is_partial=True)
+    assert not found.value.changes.is_plain
+    assert read(DEBEZIUM, table).value.changes.is_partial
+
+
+@pytest.mark.parametrize(
+    ("sections", "key", "remedy"),
+    [
+        ({"table": {"partial_updates": True}}, "table.partial_updates", 'mode = "upsert"'),
+        (
+            {"table": {**PARTIAL, "history": True}, "value": {**JSON, "sequence_by": "id"}},
+            "table.partial_updates",
+            "history",
+        ),
+        ({"value": {"format": "raw"}, "table": RAW}, "table.partial_updates", "only in JSON"),
+        ({"value": {"format": "json"}}, "table.partial_updates", "schema ="),
+        (
+            {"value": {"format": "avro", "schema": "a.avsc"}},
+            "table.partial_updates",
+            'format = "json"',
+        ),
+        (
+            {"value": {**JSON, "schema": "http://registry:8081"}},
+            "table.partial_updates",
+            "without a registry",
+        ),
+        ({"value": {**JSON, "unknown_fields": "rescue"}}, "value.unknown_fields", "Remove it"),
+        ({"expectations": [{"name": "a", "sql": "id > 0"}]}, "expectations", "whole row"),
+        ({"pipeline": {"mode": "dataframe"}}, "pipeline.mode", "Spark SQL"),
+    ],
+)
+def test_partial_updates_that_cannot_be_are_refused(
+    sections: dict[str, Any], key: str, remedy: str
+) -> None:
+    world = World(Path("/tmp"), "delta", "127.0.0.1:1", "orders")
+    with pytest.raises(DefinitionError) as caught:
+        world.definition(**{"value": JSON, "table": PARTIAL, **sections})
+    assert key in str(caught.value)
+    assert remedy in str(caught.value)
+
+
+def test_functions_and_constraints_are_refused_for_partial_updates() -> None:
+    found = read(JSON, PARTIAL)
+    columns = pa.schema([("id", pa.int64())])
+    with pytest.raises(DefinitionError, match="a function gets whole rows"):
+        choose_mode(found, has_transform=True, columns=columns)
+    rule = Expectation("CHECK big", "id > 0", is_constraint=True)
+    with pytest.raises(DefinitionError, match="the constraint 'CHECK big'"):
+        choose_mode(found, has_transform=False, columns=columns, constraints=[rule])
+
+
+def test_a_replay_of_partial_changes_is_refused() -> None:
+    with pytest.raises(ReplayRefusedError, match="takes partial updates"):
+        require_possible(read({**JSON, "sequence_by": "id"}, PARTIAL))
 
 
 @pytest.mark.parametrize(

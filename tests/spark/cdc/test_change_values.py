@@ -13,6 +13,7 @@ import pytest
 from penstock.spark.tables.definition.ddl import parse_ddl
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.definition.model import ChangeSettings, Decimals, Envelope, TimeUnit
+from penstock.spark.tables.values.cdc.carried_columns import CARRIED
 from penstock.spark.tables.values.cdc.database_changes import ChangeValues, ReadChanges
 from tests.spark.cdc.events import DDL, FIELDS, Record, dumped, event, flat, tombstone
 
@@ -412,6 +413,83 @@ def test_an_unchanged_value_that_was_not_sent_is_never_stored(column: str, value
     found = read([event("u", row, fields=PARTIAL) for row in rows], ddl=ddl)
     assert numbers(found) == [0, 2]
     assert "REPLICA IDENTITY FULL" in reasons(found)[1]
+    assert "table.partial_updates = true" in reasons(found)[1]
+
+
+@pytest.mark.parametrize("ddl", ["bigint", "double", "decimal(10,2)", "date", "timestamp"])
+@pytest.mark.parametrize("is_partial", [False, True])
+def test_a_placeholder_in_a_number_or_a_time_is_never_stored(ddl: str, is_partial: bool) -> None:
+    settings = ChangeSettings(Envelope.DEBEZIUM, is_partial=is_partial)
+    record = event("u", {"id": 1, "it": PLACEHOLDER}, has_schema=False)
+    found = read([record], settings, f"id bigint, it {ddl}")
+    if found.rows.rows.num_rows:  # read as a text, and kept
+        assert is_partial
+        assert found.rows.rows["it"].to_pylist() == [None]
+        assert found.rows.rows[CARRIED].to_pylist() == [{"it": False}]
+    else:
+        assert "it" in reasons(found)[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "carried"),
+    [
+        (b'{"id": 1}', (False, False)),
+        (b'{"id": 1, "name": null}', (True, False)),
+        (b'{"id": 1, "big": 1, "other": null}', (False, True)),
+        (b'{"id": 1, "big": null, "name": "a"}', (True, True)),
+        (b'{"id": 1, "name": null, "name": "b"}', (True, False)),
+        (b'{"id": 1, "Name": "a", "na\\u006de": null}', (True, False)),
+        (b'{"id": 1, "other": {"name": null}, "text": "\\"big\\": 1"}', (False, False)),
+    ],
+)
+def test_absent_is_not_null(value: bytes, carried: tuple[bool, bool]) -> None:
+    settings = ChangeSettings(is_partial=True)
+    found = read([Record(b"1", value)], settings, "id bigint, name string, big bigint")
+    assert not reasons(found)
+    flags = dict(zip(("name", "big"), carried, strict=True))
+    assert found.rows.rows[CARRIED].to_pylist() == [flags]
+
+
+def test_a_look_at_partial_values_shows_their_columns_alone() -> None:
+    values = pa.array([b'{"id": 1}', b"bad", None, b'{"id": 2, "name": "a"}'], pa.binary())
+    settings = ChangeSettings(is_partial=True)
+    parsed = ChangeValues(parse_ddl("id bigint, name string"), settings, ("id",)).parse(values)
+    rows = [{"id": 1, "name": None}, {"id": 2, "name": "a"}]
+    assert [one for one in parsed.rows.to_pylist() if one["id"] is not None] == rows
+    assert parsed.rows.schema.names == ["id", "name"]
+
+
+def test_values_of_events_that_are_absent_or_not_sent_are_not_carried() -> None:
+    settings = ChangeSettings(Envelope.DEBEZIUM, is_partial=True)
+    rows: list[dict[str, Any]] = [
+        {"id": 1, "name": None, "data": PLACEHOLDER.encode(), "nums": [1]},
+        {"id": 2, "name": PLACEHOLDER, "nums": list(PLACEHOLDER.encode())},
+        {"id": 3, "name": "a"},
+    ]
+    ddl = "id bigint, name string, data binary, nums array<int>"
+    found = read([event("u", row, fields=PARTIAL) for row in rows], settings, ddl)
+    assert not reasons(found)
+    flags = [tuple(one.values()) for one in found.rows.rows[CARRIED].to_pylist()]
+    assert flags == [(True, False, True), (False, False, False), (True, False, False)]
+    values = [tuple(one.values())[1:4] for one in found.rows.rows.to_pylist()]
+    assert values == [(None, None, [1]), (None, None, None), ("a", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("op", "row", "ddl"),
+    [
+        ("c", {"id": 1, "name": PLACEHOLDER}, "id bigint, name string"),
+        ("r", {"id": 1, "name": PLACEHOLDER}, "id bigint, name string"),
+        ("u", {"id": 1, "name": PLACEHOLDER}, "id bigint, name string NOT NULL"),
+        ("u", {"id": PLACEHOLDER, "name": "a"}, "id string, name string"),
+    ],
+)
+def test_a_placeholder_without_a_stored_value_is_a_reject(
+    op: str, row: dict[str, Any], ddl: str
+) -> None:
+    settings = ChangeSettings(Envelope.DEBEZIUM, is_partial=True)
+    found = read([event(op, row, has_schema=False)], settings, ddl)
+    assert "each column of a new row" in reasons(found)[0]
 
 
 def test_the_key_of_a_deletion_is_not_from_before() -> None:

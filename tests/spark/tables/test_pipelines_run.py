@@ -216,6 +216,20 @@ def test_upserts_keep_the_last_of_each_key_and_tombstones_delete(
     assert world.rejected() == [(0, 5), (0, 7)]
 
 
+def test_partial_updates_keep_the_other_columns(spark: SparkSession, world: World) -> None:
+    table = {"mode": "upsert", "key": ["id"], "partial_updates": True}
+    sections: dict[str, Any] = {"pipeline": {"small_batches": False}, "table": table}
+    for number in range(3):
+        send(world, 0, order(number), key=str(number).encode())
+    run_once(spark, world, **sections)
+    send(world, 0, b'{"id": 0, "name": "a"}', b'{"id": 0, "amount": null}', b'{"name": "x"}')
+    send(world, 1, None, b'{"id": 2, "name": "b"}', key=b"2")
+    run_once(spark, world, **sections)
+    found = {one["id"]: (one["name"], one["amount"]) for one in world.rows().to_pylist()}
+    assert found == {0: ("a", None), 1: ("n1", 0.5), 2: ("b", None)}
+    assert world.rejected() == [(0, 5)]
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_rejects_are_replayed_once(spark: SparkSession, world: World, mode: str) -> None:
     narrow = {"format": "json", "schema": "id int, amount double, name string"}

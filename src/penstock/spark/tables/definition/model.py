@@ -280,6 +280,8 @@ class TableSettings:
     metadata: Metadata = Metadata.STRUCT
     history: bool = False
     """Whether the table keeps each version of a row."""
+    partial_updates: bool = False
+    """Whether a change keeps the columns that it does not carry."""
     path: str = ""
     """The location of a Delta table that is not below a warehouse."""
     upserts: Upserts = Upserts.COPY_ON_WRITE
@@ -312,11 +314,14 @@ class ChangeSettings:
     time_unit: TimeUnit = TimeUnit.SECONDS
     has_history: bool = False
     """Whether changes become versions: `table.history`."""
+    is_partial: bool = False
+    """Whether a change may lack columns: `table.partial_updates`."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether a value is a row, and its offset its only order."""
-        return self.envelope is Envelope.NONE and self.deleted_when is None and not self.sequence_by
+        """Whether a value is a whole row, and its offset its only order."""
+        is_row = self.envelope is Envelope.NONE and self.deleted_when is None
+        return is_row and not self.sequence_by and not self.is_partial
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ from penstock.spark.tables.definition.model import (
     ValueSettings,
 )
 from penstock.spark.tables.definition.operation_keys import read_operation
+from penstock.spark.tables.definition.partial_updates import with_partial_updates
 from penstock.spark.tables.definition.registry_section import read_registry
 from penstock.spark.tables.definition.state_section import read_state, require_stateful
 from penstock.spark.tables.definition.table_section import read_table
@@ -111,7 +112,7 @@ def read_definition(document: object, where: str) -> PipelineDefinition:
     _require_template(definition, where)
     require_upsert(definition, where)
     require_stateful(definition, where)
-    definition = with_history(definition, where)
+    definition = with_partial_updates(with_history(definition, where), where)
     _require_source(definition, where)
     return definition
 

@@ -43,6 +43,7 @@ def read_table(section: Section) -> TableSettings:
         key=section.texts("key", '["id"]'),
         metadata=section.choice("metadata", Metadata, Metadata.STRUCT),
         history=section.boolean("history", default=False),
+        partial_updates=section.boolean("partial_updates", default=False),
         upserts=section.choice("upserts", Upserts, Upserts.COPY_ON_WRITE),
     )
     if found.upserts is Upserts.MERGE_ON_READ:

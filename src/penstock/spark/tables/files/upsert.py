@@ -63,6 +63,8 @@ class Changes:
     """Whether each change becomes a version of its row, see `values.cdc.row_versions`."""
     deleted_keys: pa.Table | None = None
     """Remembered deletions: the keys and their `_sequence`, each key once."""
+    kept: tuple[str, ...] = ()
+    """Columns that a change keeps unless it carries them, see `files.partial_rows`."""
 
     @property
     def count(self) -> int:

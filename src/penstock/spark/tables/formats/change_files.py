@@ -9,7 +9,7 @@ older than any batch are deleted with the table's orphans, in Delta by `clean_ch
 cleanup there skips such folders.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -31,7 +31,9 @@ from penstock.spark.tables.files.upsert import (
     order_columns,
 )
 from penstock.spark.tables.formats.port import Table, TableError
+from penstock.spark.tables.values.cdc.carried_columns import carried_field
 from penstock.spark.tables.values.cdc.sequence import SEQUENCE
+from penstock.spark.tables.values.columns import fit
 
 FOLDER: Final = "_changes"
 """A folder beside the data files; readers of both formats skip names with an underscore."""
@@ -46,12 +48,16 @@ class TooManyChangesError(TableError):
     """A batch has more changes than one upsert accepts."""
 
 
-def changes_layout(table: Table, schema: pa.Schema) -> FileLayout:
-    """Return the layout for the changes of rows with this schema."""
+def changes_layout(table: Table, schema: pa.Schema, carried: Sequence[str] = ()) -> FileLayout:
+    """Return the layout for the changes of rows with this schema.
+
+    Partial changes may carry the columns in `carried`.
+    """
     rows = table.layout(schema)
+    flags = [carried_field(carried)] if carried else []
     return FileLayout(
         changes_directory(rows.directory),
-        changes_schema(schema),
+        pa.schema([*changes_schema(schema), *flags]),
         constraints_key=rows.constraints_key,
     )
 
@@ -61,16 +67,32 @@ def changes_directory(data_directory: str) -> str:
     return below(data_directory, FOLDER)
 
 
+def all_changes(changes: Changes, columns: pa.Schema) -> pa.Table:
+    """Return these columns of all changes, in the order of the files."""
+    _require_acceptable(changes)
+    filesystem, root = open_directory(changes.directory)
+    batches = []
+    for one in changes.receipts:
+        with pq.ParquetFile(f"{root}/{one.path}", filesystem=filesystem) as file:
+            names = [name for name in columns.names if name in file.schema_arrow.names]
+            batches += [fit(part, columns) for part in file.iter_batches(_READ_ROWS, columns=names)]
+    return pa.Table.from_batches(batches, columns)
+
+
+def _require_acceptable(changes: Changes) -> None:
+    if changes.count > CHANGES_MAX:
+        raise TooManyChangesError(
+            f"the batch has {changes.count} changes, and an upsert takes {CHANGES_MAX}. Let a "
+            "batch have fewer records (maxOffsetsPerTrigger of the source), and give the "
+            "pipeline a new checkpoint: the old one has this batch."
+        )
+
+
 class ReducedChanges:
     """The last changes of a batch: one for each key."""
 
     def __init__(self, changes: Changes) -> None:
-        if changes.count > CHANGES_MAX:
-            raise TooManyChangesError(
-                f"the batch has {changes.count} changes, and an upsert takes {CHANGES_MAX}. Let a "
-                "batch have fewer records (maxOffsetsPerTrigger of the source), and give the "
-                "pipeline a new checkpoint: the old one has this batch."
-            )
+        _require_acceptable(changes)
         self._changes = changes
         self._filesystem, self._root = open_directory(changes.directory)
         names = order_columns(changes.key, is_sequenced=changes.is_sequenced)

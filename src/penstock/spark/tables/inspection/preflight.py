@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.core.errors import PenstockError
 from penstock.spark.tables.definition.errors import as_written
 from penstock.spark.tables.definition.model import PipelineDefinition, SchemaSource
+from penstock.spark.tables.definition.partial_updates import require_whole_in_task
 from penstock.spark.tables.definition.state_section import require_function
 from penstock.spark.tables.formats.arranging import needed_arrangement
 from penstock.spark.tables.formats.opening import (
@@ -64,6 +65,7 @@ def _value_columns(definition: PipelineDefinition, *, has_transform: bool) -> pa
     """Return the columns of the values, if they are known before values are read."""
     value = definition.value
     require_function(definition, has_transform=has_transform)
+    require_whole_in_task(definition, has_transform=has_transform, constraints=())
     require_written_schema(definition, has_transform=has_transform)
     # A registry's schema that does not fit an existing table may cause bad records, but does not
     # stop the pipeline.

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.spark.tables.definition.errors import DefinitionError
 from penstock.spark.tables.definition.model import Expectation, PipelineDefinition, RunMode
+from penstock.spark.tables.definition.partial_updates import require_whole_in_task
 from penstock.spark.tables.rules.sql import FUNCTIONS, is_in_task
 
 
@@ -44,6 +45,7 @@ def choose_mode(
 
     `constraints` are the rules of an existing table, about its columns `held`.
     """
+    require_whole_in_task(definition, has_transform=has_transform, constraints=constraints)
     wanted = definition.pipeline.mode
     needs = _needs_of_spark(definition, has_transform=has_transform, columns=columns)
     if not has_transform:

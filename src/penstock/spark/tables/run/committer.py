@@ -53,6 +53,7 @@ from penstock.spark.tables.formats.port import (
 )
 from penstock.spark.tables.run.changes.key_memory import KeyMemory
 from penstock.spark.tables.run.changes.version_changes import as_versions
+from penstock.spark.tables.run.changes.whole_rows import as_whole_rows
 
 Result = TypeVar("Result")
 ARRANGEMENTS_MAX: Final = 10
@@ -231,5 +232,6 @@ class TableCommitter:
         if batch.changes is not None:
             with reached(batch.changes.directory):
                 commit, changes = self._memory.remembering(commit, batch.changes)
-            return self.table.upsert(commit, changes, batch.schema)
+            with as_whole_rows(self.table, changes, batch.schema) as changes:
+                return self.table.upsert(commit, changes, batch.schema)
         return self.table.append(commit, batch.files, batch.schema)

@@ -18,6 +18,7 @@ from penstock.spark.tables.definition.model import (
     PipelineDefinition,
     WriteMode,
 )
+from penstock.spark.tables.definition.partial_updates import require_whole_in_task
 from penstock.spark.tables.files import file_partitions
 from penstock.spark.tables.files.data_files import STAGING_FOLDER, FileLayout
 from penstock.spark.tables.files.partition_limits import PartitionLimits, limits_of
@@ -30,6 +31,7 @@ from penstock.spark.tables.rules.expectations import is_quarantining
 from penstock.spark.tables.rules.sql import is_in_task
 from penstock.spark.tables.tasks.report import BatchReport
 from penstock.spark.tables.tasks.task_plan import TaskPlan
+from penstock.spark.tables.values.cdc.carried_columns import CARRIED
 from penstock.spark.tables.values.cdc.row_versions import require_history
 from penstock.spark.tables.values.cdc.sequence import SEQUENCE
 from penstock.spark.tables.values.columns import (
@@ -165,7 +167,8 @@ class Plans:
 
     def as_brought(self, report: BatchReport, rows: pa.Schema) -> BatchReport:
         """Return the report of files with these columns, for its commit."""
-        rows = pa.schema([one for one in rows if one.name not in CHANGE_COLUMNS.names])
+        extra = {*CHANGE_COLUMNS.names, CARRIED}
+        rows = pa.schema([one for one in rows if one.name not in extra])
         report = _with_new_columns(
             replace(report, schema=self.change_for(rows)), self._rows.schema()
         )
@@ -175,9 +178,26 @@ class Plans:
         files = (*report.files, *report.deletion_files)
         settings = self._definition.table
         changes = Changes(
-            layout.directory, files, self.key, self._is_sequenced, has_history=settings.history
+            layout.directory,
+            files,
+            self.key,
+            self._is_sequenced,
+            has_history=settings.history,
+            kept=self._kept(layout.schema),
         )
         return replace(report, changes=changes, files=())
+
+    def _kept(self, changes: pa.Schema) -> tuple[str, ...]:
+        """Return the columns that partial changes keep, those of other writers included."""
+        settings = self._definition.table
+        if not settings.partial_updates:
+            return ()
+        given = {*self.key, *CHANGE_COLUMNS.names, CARRIED}
+        if self._is_sequenced:
+            given.add(SEQUENCE)
+        if settings.metadata is not Metadata.NONE:
+            given |= set(metadata_columns(settings.metadata).names)
+        return tuple(name for name in changes.names if name not in given)
 
     @property
     def _is_sequenced(self) -> bool:
@@ -193,7 +213,12 @@ class Plans:
             )
         if self._definition.table.history:
             require_history(self.key, rows)
-        return changes_layout(self._rows, rows)
+        if not self._definition.table.partial_updates:
+            return changes_layout(self._rows, rows)
+        require_whole_in_task(
+            self._definition, has_transform=False, constraints=self._rows.constraints()
+        )
+        return changes_layout(self._rows, rows, self._kept(rows))
 
     def as_in_table(self, rows: pa.Schema) -> pa.Schema:
         """Return the columns, required as in the table: Spark does not report this.

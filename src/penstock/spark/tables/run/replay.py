@@ -146,6 +146,12 @@ def require_possible(definition: PipelineDefinition) -> None:
             "came after it for the same key. Send the corrected records to the topic instead, or "
             "set value.sequence_by."
         )
+    if definition.table.partial_updates:
+        raise ReplayRefusedError(
+            f"'{definition.table.name}' takes partial updates, and a reject that is older than the "
+            "row would be left out with all its columns. Send the corrected columns to the topic "
+            "instead."
+        )
 
 
 class _Replay:

@@ -103,10 +103,10 @@ class Judge:
         return dict(self._parser.counts), self._parser.looked_at
 
     def take_empty_columns(self) -> frozenset[str] | None:
-        """Return value columns that all rows since the last call lack; None without rows."""
+        """Return value columns that all rows since the last call lack; None if unknown."""
         filled, self._filled = self._filled, None
-        if filled is None:
-            return None
+        if filled is None or self.plan.parser.changes.is_partial:
+            return None  # a column that no partial change carries is not empty
         return frozenset(self.plan.value_schema.names) - filled - {RESCUED}
 
     def needed_by(self, records: pa.RecordBatch) -> pa.Schema:

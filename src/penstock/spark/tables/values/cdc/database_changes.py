@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from penstock.spark.option_values import shown
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.definition.model import KAFKA, ChangeSettings, Envelope
+from penstock.spark.tables.values.cdc.carried_columns import CARRIED, carried_field
 from penstock.spark.tables.values.cdc.event_keys import EventKeys
 from penstock.spark.tables.values.cdc.event_payloads import PayloadReader, PayloadReaders
 from penstock.spark.tables.values.cdc.row_versions import HISTORY_COLUMNS, as_versions, times_of
@@ -104,6 +105,10 @@ class ChangeValues:
             if name in columns.names:
                 require_ordered(columns.field(name).type, name)
         self._schema = pa.schema([*columns, *order])
+        self._rows_schema = self._plain()
+        if settings.is_partial:
+            others = [name for name in columns.names if name not in self._key]
+            self._rows_schema = self._rows_schema.append(carried_field(others))
         own = [_key_field(name, columns) for name in key]
         self._is_in_row = len(self._key) == len(own)
         self._keys: KeyParser | EventKeys | None = None
@@ -138,7 +143,8 @@ class ChangeValues:
         bad = {one.row for one in found.rows.rejects}
         numbers = [one for one in range(count) if one not in bad]
         places = pa.concat_arrays([_numbers(found.rows), found.deletion_numbers])
-        rows = joined([found.rows.rows, fit(found.deletions, self._plain())], self._plain())
+        plain = self._plain()
+        rows = joined([fit(one, plain) for one in (found.rows.rows, found.deletions)], plain)
         at = pc.index_in(pa.array(numbers, pa.int64()), value_set=places)
         return Parsed(rows.take(at), pa.array(numbers, pa.int64()), found.rows.rejects)
 
@@ -159,7 +165,7 @@ class ChangeValues:
             ]
         for one in groups:
             self._read(one, records, found)
-        rows, numbers = _in_order(found.rows, self._plain())
+        rows, numbers = _in_order(found.rows, self._rows_schema)
         deletions, deletion_numbers = _in_order(found.deletions, self._deletion_schema)
         rejects = tuple(sorted(found.rejects, key=lambda one: one.row))
         return ReadChanges(Parsed(rows, numbers, rejects), deletions, deletion_numbers)
@@ -181,7 +187,7 @@ class ChangeValues:
                 found.reject([Reject(place, ErrorClass.MISSING_VALUE, _NO_KEY)], numbers)
             kinds = kinds.of(is_keyed)
         self._add_rows(
-            reader, events.filter(kinds.is_row), numbers.filter(kinds.is_row), records, found
+            reader, events.filter(kinds.is_row), numbers.filter(kinds.is_row), group, records, found
         )
         self._add_deletions(
             reader,
@@ -209,6 +215,7 @@ class ChangeValues:
         reader: PayloadReader,
         events: pa.RecordBatch,
         numbers: pa.Array,
+        group: Payloads,
         records: pa.RecordBatch,
         found: _Found,
     ) -> None:
@@ -216,6 +223,10 @@ class ChangeValues:
             return
         rows, bad = reader.rows(events)
         rows, unordered = self._ordered(rows, reader, events, records.take(numbers), deleted=False)
+        if self._settings.is_partial:
+            at = pc.index_in(numbers, value_set=group.numbers)
+            carried, unclear = reader.carried(events, group.payloads.take(at))
+            rows, bad = rows.append_column(CARRIED, carried), [*unclear, *bad]
         moved = reader.changed_keys(events)
         unfit = {one.row: one for one in [*time_rejects(rows), *unordered, *moved, *bad]}
         parsed = rejecting(Parsed(rows, None), sorted(unfit.values(), key=lambda one: one.row))

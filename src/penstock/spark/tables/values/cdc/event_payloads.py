@@ -17,8 +17,9 @@ from penstock.spark.option_values import shown
 from penstock.spark.tables.definition.change_definition import deletion_field
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.definition.model import ChangeSettings, Envelope
+from penstock.spark.tables.values.cdc.carried_columns import carried_columns
 from penstock.spark.tables.values.cdc.debezium_types import Wire, known_type, wire_of
-from penstock.spark.tables.values.cdc.unavailable import MESSAGE, unavailable
+from penstock.spark.tables.values.cdc.unavailable import MESSAGE, NEEDED, unavailable
 from penstock.spark.tables.values.json.values import JsonValues
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, short
 from penstock.spark.tables.values.schema_part import ConnectType
@@ -88,6 +89,10 @@ class PayloadReader:
         if self._is_event and settings.has_history:
             self._time = ("source", "ts_ms")
         self._key = tuple(name for name in key if name in columns.names)
+        self._may_lack = frozenset[str]()
+        self._is_partial = settings.is_partial
+        if self._is_partial:
+            self._may_lack = frozenset(one.name for one in columns if one.nullable) - set(key)
         self._json = json_values(_schema_of(self._tree()))
 
     def parse(self, payloads: pa.Array) -> Parsed:
@@ -110,18 +115,21 @@ class PayloadReader:
         return Kinds(is_row, is_deletion, tuple(_bad_events(ops, is_upsert, is_row)))
 
     def rows(self, found: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Reject]]:
-        """Return the new rows, and rejects for rows that do not fit."""
+        """Return the new rows, and rejects for rows that do not fit.
+
+        A placeholder of a column that a change may lack is null.
+        """
         rejects: dict[int, Reject] = {}
         arrays = []
         for one in self._columns:
             path = (*self._row_path, one.name)
             given = _at(found, path)
-            array, problems = _converted(given, self._wires[one.name])
+            unsent, refused = self._unsent(one.name, given, found)
+            array, problems = _converted(_without(given, unsent), self._wires[one.name])
             name = ".".join(path)
-            if self._is_debezium:
-                for place in unavailable(given):
-                    message = short(f"column '{name}': {MESSAGE}")
-                    rejects.setdefault(place, Reject(place, ErrorClass.MISSING_VALUE, message))
+            for place in refused:
+                message = short(f"column '{name}': {NEEDED if self._is_partial else MESSAGE}")
+                rejects.setdefault(place, Reject(place, ErrorClass.MISSING_VALUE, message))
             for place, text in problems.items():
                 message = short(f"column '{name}': {text}.")
                 rejects.setdefault(place, Reject(place, ErrorClass.TYPE_MISMATCH, message))
@@ -132,6 +140,31 @@ class PayloadReader:
             arrays.append(array)
         fields = [pa.field(one.name, one.type) for one in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)), list(rejects.values())
+
+    def carried(
+        self, found: pa.RecordBatch, payloads: pa.Array
+    ) -> tuple[pa.StructArray, list[Reject]]:
+        """Return the columns that each of these rows carries, see `cdc.carried_columns`."""
+        names = [name for name in self._columns.names if name not in self._key]
+        given = {name: _at(found, (*self._row_path, name)) for name in names}
+        unsent = {name: self._unsent(name, one, found)[0] for name, one in given.items()}
+        return carried_columns(payloads, self._row_path, given, unsent)
+
+    def _unsent(
+        self, name: str, given: pa.Array, found: pa.RecordBatch
+    ) -> tuple[list[int], list[int]]:
+        """Return the places of placeholders of stored values, and of refused placeholders.
+
+        A new row has no stored values: it is one whose key has changed.
+        """
+        places = unavailable(given) if self._is_debezium else []
+        if not places or name not in self._may_lack:
+            return [], places
+        if not self._is_event:
+            return places, []
+        ops = found.column("op").take(pa.array(places, pa.int64())).to_pylist()
+        both = list(zip(places, ops, strict=True))
+        return [at for at, op in both if op == "u"], [at for at, op in both if op != "u"]
 
     def changed_keys(self, found: pa.RecordBatch) -> list[Reject]:
         """Return rejects for updates of the columns of the key, which no database sends as one."""
@@ -278,6 +311,15 @@ def _at(found: pa.RecordBatch, path: Path) -> pa.Array:
             )
         array = array.flatten()[kind.get_field_index(name)]
     return array
+
+
+def _without(array: pa.Array, places: Sequence[int]) -> pa.Array:
+    """Return the array with nulls at these places."""
+    if not places:
+        return array
+    every = pa.arange(0, len(array))
+    is_gone = pc.is_in(every, value_set=pa.array(places, pa.int64()))
+    return array.take(pc.if_else(is_gone, pa.scalar(None, pa.int64()), every))
 
 
 def _converted(array: pa.Array, wire: Wire) -> tuple[pa.Array, Mapping[int, str]]:

@@ -41,7 +41,13 @@ _LENGTHS: Final = pa.array(sorted({len(one) for one in _LISTS}), pa.int32())
 
 MESSAGE: Final = (
     "the database did not send this value, because the update left it unchanged "
-    f"({PLACEHOLDER}). Run ALTER TABLE ... REPLICA IDENTITY FULL in PostgreSQL."
+    f"({PLACEHOLDER}). Run ALTER TABLE ... REPLICA IDENTITY FULL in PostgreSQL, or keep the "
+    "stored value by table.partial_updates = true."
+)
+NEEDED: Final = (
+    f"the database did not send this value ({PLACEHOLDER}), and a column of the key, one that is "
+    "NOT NULL, and each column of a new row need it. Run ALTER TABLE ... REPLICA IDENTITY FULL in "
+    "PostgreSQL."
 )
 
 

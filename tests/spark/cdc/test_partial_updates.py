@@ -1,0 +1,338 @@
+"""Tables of partial updates against a dictionary, in both formats and both ways of upserts.
+
+A change has a random part of its row's columns, and every batch has a new driver; some batches are
+repeated. With `sequence_by` changes arrive out of order and twice. Events of Debezium have
+placeholders for values that PostgreSQL did not send.
+"""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.run.changes import whole_rows
+from penstock.spark.tables.run.changes.whole_rows import SeveralRowsError
+from penstock.spark.tables.values.cdc import carried_columns
+from penstock.spark.tables.values.json.values import JsonValues
+from tests.spark.cdc.events import FIELDS, Record, event, flat
+from tests.spark.tables import value_world
+from tests.spark.tables.change_batches import written_changes
+from tests.spark.tables.table_kinds import MergeOnReadKind, commit_of, taken
+from tests.spark.tables.value_world import ValueWorld
+
+pytestmark = pytest.mark.slow
+
+PLACEHOLDER = "__debezium_unavailable_value"
+DDL = (
+    "id bigint, name string, big decimal(20,2), tags array<string>, place struct<x: int, y: int>, "
+    "at timestamp"
+)
+NAMES = ("name", "big", "tags", "place", "at")
+Row = dict[str, Any]
+World = Callable[..., ValueWorld]
+
+
+@pytest.fixture(params=["delta", "iceberg", "merge_on_read"])
+def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Both tables of a pipeline that takes partial updates."""
+    table: Row = {"mode": "upsert", "key": ["id"], "partial_updates": True}
+    format_ = request.param
+    if format_ == "merge_on_read":
+        format_, table["upserts"] = "iceberg", format_
+        monkeypatch.setitem(value_world.KINDS, "iceberg", MergeOnReadKind)
+
+    def made(ddl: str, value: Row | None = None, **more: object) -> ValueWorld:
+        given = {"reject_share_max": 1.0, **(value or {})}
+        return ValueWorld(tmp_path, format_, ddl, {**table, **more}, value=given)
+
+    return made
+
+
+def bring(world: ValueWorld, records: Sequence[Record]) -> None:
+    world.bring([one.value for one in records], keys=[one.key for one in records])
+
+
+def again(world: ValueWorld, values: Sequence[object], keys: Sequence[bytes]) -> None:
+    """The same offsets once more, by another driver."""
+    world.offset -= len(values)
+    world.bring(values, keys=keys)
+
+
+def rows_in(world: ValueWorld, names: Sequence[str]) -> dict[int, Row]:
+    found = world.rows.read().select(["id", *names]).to_pylist()
+    rows = {one.pop("id"): one for one in found}
+    assert len(rows) == len(found), "a key is there twice"
+    return rows
+
+
+def patch(chance: random.Random, number: int) -> Row:
+    """Some columns, some of them null."""
+    row = {
+        "name": f"name {number}",
+        "big": number,
+        "tags": [f"tag {number}"],
+        "place": {"x": number},
+        "at": f"2026-01-01T00:00:{number % 60:02}Z",
+    }
+    chosen = chance.sample(NAMES, chance.choice([0, 1, 1, 2, 4, 5]))
+    return {name: None if chance.random() < 0.3 else row[name] for name in chosen}
+
+
+def stored(rows: dict[int, Row], world: ValueWorld) -> dict[int, Row]:
+    """The rows with the values as the table's columns have them."""
+    whole = [{"id": key, **row} for key, row in rows.items()]
+    for one in whole:
+        one["place"] = None if one["place"] is None else {"y": None, **one["place"]}
+    values = pa.array([json.dumps(one).encode() for one in whole], pa.binary())
+    read = JsonValues(parse_ddl(world.ddl)).parse(values)
+    assert not read.rejects
+    return {one.pop("id"): one for one in read.rows.to_pylist()}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_patches_equal_a_dictionary(
+    make: World, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole_rows, "_PART_ROWS", 3)
+    patched_history(make, seed)
+
+
+def test_without_the_stored_rows(make: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        whole_rows, "_rows_of", lambda _table, _keys, columns: columns.empty_table()
+    )
+    with pytest.raises(AssertionError):
+        patched_history(make, 1)
+
+
+def test_without_the_difference_of_absent_and_null(
+    make: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carried_columns, "_fields", lambda _payload, _path: NAMES)
+    with pytest.raises(AssertionError):
+        patched_history(make, 1)
+
+
+def patched_history(make: World, seed: int) -> None:
+    """Batches of random patches; fails unless the table has the rows of a dictionary."""
+    chance = random.Random(seed)
+    world = make(DDL)
+    model: dict[int, Row] = {}
+    number = 0
+    for _ in range(10):
+        values: list[Row | None] = []
+        keys = []
+        for _ in range(chance.choice([1, 3, 20])):
+            number += 1
+            key = chance.randrange(8)
+            keys.append(str(key).encode())
+            if chance.random() < 0.15:
+                values.append(None)
+                model.pop(key, None)
+                continue
+            change = patch(chance, number)
+            values.append({"id": key, **change})
+            model[key] = model.get(key, dict.fromkeys(NAMES)) | change
+        world.bring(values, keys=keys)
+        if chance.random() < 0.4:
+            again(world, values, keys)
+        assert rows_in(world, NAMES) == stored(model, world)
+    assert world.reasons() == {}
+
+
+def test_patches_out_of_order_equal_a_dictionary(make: World) -> None:
+    """A change older than one of its key that arrived before it is left out as a whole."""
+    chance = random.Random(3)
+    world = make(
+        "id bigint, version bigint, is_gone boolean, name string, big bigint",
+        {"sequence_by": "version", "deleted_when": "is_gone"},
+    )
+    names = ("version", "name", "big")
+    log: list[Row] = []
+    for version in range(150):
+        change: Row = {"id": chance.randrange(6), "version": version}
+        if chance.random() < 0.15:
+            change["is_gone"] = True
+        for name, value in (("name", f"name {version}"), ("big", version)):
+            if chance.random() < 0.5:
+                change[name] = value if chance.random() < 0.7 else None
+        log.append(change)
+    placed = [(at + chance.uniform(0, 6), one) for at, one in enumerate(log)]
+    placed += [(at + chance.uniform(0, 6), one) for at, one in placed if chance.random() < 0.15]
+    records = [one for _, one in sorted(placed, key=lambda found: found[0])]
+    model: dict[int, Row] = {}
+    newest: dict[int, int] = {}
+    while records:
+        size = chance.choice([1, 5, 40])
+        batch, records = records[:size], records[size:]
+        for one in batch:
+            key = one["id"]
+            if one["version"] < newest.get(key, -1):
+                continue
+            newest[key] = one["version"]
+            if one.get("is_gone"):
+                model.pop(key, None)
+                continue
+            change = {name: one[name] for name in names if name in one}
+            model[key] = model.get(key, dict.fromkeys(names)) | change
+        world.bring(batch)
+        assert rows_in(world, names) == model
+    assert world.reasons() == {}
+
+
+def put(key: int, lsn: int, op: str = "u", **columns: object) -> Record:
+    row = {"id": key, "name": PLACEHOLDER, "data": PLACEHOLDER.encode(), **columns}
+    return event(op, row, lsn, fields=[FIELDS[0], FIELDS[1], FIELDS[3], FIELDS[9]])
+
+
+def test_a_value_that_was_not_sent_is_kept(make: World) -> None:
+    world = make(
+        "id bigint, name string, big bigint, data binary",
+        {"envelope": "debezium", "sequence_by": "source.lsn"},
+    )
+    bring(world, [put(1, 10, "c", name="long", big=1, data=b"bytes")])
+    bring(world, [put(1, 20, big=2), put(1, 30, name=None, big=3)])
+    names = ("name", "big", "data")
+    assert rows_in(world, names) == {1: {"name": None, "big": 3, "data": b"bytes"}}
+    bring(world, [put(1, 40, name="new", big=4), put(1, 50, big=5, data=None)])
+    assert rows_in(world, names) == {1: {"name": "new", "big": 5, "data": None}}
+    bring(world, [put(1, 45, name="late", big=0)])
+    assert rows_in(world, names) == {1: {"name": "new", "big": 5, "data": None}}
+    gone = event("d", {"id": 1}, 60, fields=FIELDS[:1])
+    bring(world, [gone, put(1, 70, "c", name="again", big=7, data=b""), put(1, 80, big=8)])
+    assert rows_in(world, names) == {1: {"name": "again", "big": 8, "data": b""}}
+    assert world.reasons() == {}
+
+
+def test_a_new_row_with_a_placeholder_is_a_reject(make: World) -> None:
+    """PostgreSQL sends it for a row whose key has changed: the value is in the row of the old."""
+    world = make("id bigint, name string, big bigint", {"envelope": "debezium"})
+    bring(world, [put(1, 10, "c", big=1), put(2, 11, "c", name="a", big=1)])
+    assert rows_in(world, ("name",)) == {2: {"name": "a"}}
+    assert "each column of a new row" in world.reasons()[0]
+
+
+def test_flat_rows_keep_values_that_were_not_sent(make: World) -> None:
+    world = make(
+        "id bigint, name string, big bigint",
+        {"envelope": "debezium_flat", "sequence_by": "__lsn"},
+    )
+    bring(world, [flat({"id": 1, "name": "long", "big": 1}, 10)])
+    bring(world, [flat({"id": 1, "name": PLACEHOLDER, "big": 2}, 20), flat({"id": 1}, 30)])
+    assert rows_in(world, ("name", "big")) == {1: {"name": "long", "big": 2}}
+
+
+def test_a_deletion_and_a_patch(make: World) -> None:
+    world = make("id bigint, name string, big bigint")
+    world.bring([{"id": 1, "name": "a", "big": 1}, {"id": 2, "name": "b", "big": 2}])
+    world.bring([None, {"id": 1, "big": 3}, {"id": 3, "big": 4}], keys=[b"1", b"1", b"3"])
+    names = ("name", "big")
+    expected = {
+        1: {"name": None, "big": 3},
+        2: {"name": "b", "big": 2},
+        3: {"name": None, "big": 4},
+    }
+    assert rows_in(world, names) == expected
+    world.bring([None, None], keys=[b"1", b"3"])
+    world.bring([{"id": 1, "name": "c"}])
+    assert rows_in(world, names) == {1: {"name": "c", "big": None}, 2: expected[2]}
+
+
+def test_a_required_column_has_to_be_carried(make: World) -> None:
+    world = make("id bigint, name string NOT NULL, big bigint")
+    world.bring([{"id": 1, "name": "a", "big": 1}])
+    world.bring([{"id": 1, "big": 2}, {"id": 2, "big": 2}, {"id": 1, "name": "b"}])
+    assert rows_in(world, ("name", "big")) == {1: {"name": "b", "big": 1}}
+    assert list(world.reasons()) == [1, 2]
+
+
+def test_a_patch_without_its_key_is_a_reject(make: World) -> None:
+    world = make("id bigint, name string")
+    world.bring([{"name": "a"}, {"id": None, "name": "a"}, {"id": 1}])
+    assert rows_in(world, ("name",)) == {1: {"name": None}}
+    assert list(world.reasons()) == [0, 1]
+
+
+def test_a_new_column_is_null_in_rows_that_no_patch_sets(make: World) -> None:
+    world = make("id bigint, name string")
+    world.bring([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    world.ddl = "id bigint, name string, note string"
+    world.bring([{"id": 1, "note": "n"}, {"id": 3, "name": "c"}])
+    assert rows_in(world, ("name", "note")) == {
+        1: {"name": "a", "note": "n"},
+        2: {"name": "b", "note": None},
+        3: {"name": "c", "note": None},
+    }
+    world.ddl = "id bigint, note string"  # a column that values no longer have is kept
+    world.bring([{"id": 1, "note": "m"}])
+    assert rows_in(world, ("name", "note"))[1] == {"name": "a", "note": "m"}
+
+
+def test_a_row_moves_with_its_partition(make: World) -> None:
+    world = make("id bigint, city string, big bigint", partition_by=["city"])
+    world.bring([{"id": one, "city": "a", "big": one} for one in range(3)])
+    world.bring([{"id": 0, "city": "b"}, {"id": 1, "big": 9}])
+    assert rows_in(world, ("city", "big")) == {
+        0: {"city": "b", "big": 0},
+        1: {"city": "a", "big": 9},
+        2: {"city": "a", "big": 2},
+    }
+
+
+def test_several_rows_of_a_key_are_an_error(make: World) -> None:
+    """Nothing says which of them has the values that are kept."""
+    world = make("id bigint, name string, big bigint", metadata="none")
+    table = world.rows.open()
+    driver, state = taken(table, "run-x", "other")
+    rows = [{"id": 1, "name": one, "big": 1} for one in "ab"]
+    batch = pa.RecordBatch.from_pylist(rows, pa.schema([*table.schema()]).remove_metadata())
+    files = write_files([batch], table.layout(table.schema()), "other")
+    table.append(commit_of(state, driver, (7, 0, 2)), files)
+    with pytest.raises(SeveralRowsError, match="2 rows with id = 1"):
+        world.bring([{"id": 2, "name": "c"}, {"id": 1, "big": 2}])
+    world.bring([{"id": 2, "name": "c"}])
+    assert (2, "c") in world.held("id", "name")
+
+
+def test_a_row_that_changes_meanwhile_is_read_again(
+    make: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another pipeline changes the row between its reading and the commit."""
+    world = make("id bigint, name string, big bigint", metadata="none")
+    world.bring([{"id": 1, "name": "a", "big": 1}])
+    written = whole_rows._written
+    other = {"id": 1, "name": "other", "big": 9, "_change_deleted": False}
+    other |= {"_change_topic": "orders", "_change_partition": 7, "_change_offset": 0}
+    left = [other]
+
+    def meanwhile(*given: Any) -> Any:  # noqa: ANN401 - of any function
+        found = written(*given)
+        if left:
+            table = world.rows.open()
+            driver, state = taken(table, "run-x", "other")
+            changes = written_changes(table, [left.pop()])
+            table.upsert(commit_of(state, driver, (7, 0, 1)), changes)
+        return found
+
+    monkeypatch.setattr(whole_rows, "_written", meanwhile)
+    world.bring([{"id": 1, "big": 2}])
+    assert rows_in(world, ("name", "big")) == {1: {"name": "other", "big": 2}}
+
+
+def test_the_key_of_the_record(make: World) -> None:
+    world = make(
+        "id bigint, name string, big bigint",
+        key=["_kafka_key"],
+        metadata="flat",
+        partial_updates=True,
+    )
+    world.bring([{"name": "a", "big": 1}, {"big": 2}, {"name": "b"}], keys=[b"x", b"x", b"y"])
+    world.bring([{"name": "c"}, None, {"big": 5}, {}], keys=[b"x", b"y", b"y", b"z"])
+    found = world.held("_kafka_key", "name", "big", "_kafka_offset")
+    assert found == [(b"x", "c", 2, 3), (b"y", None, 5, 5), (b"z", None, None, 6)]
