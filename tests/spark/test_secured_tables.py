@@ -1,5 +1,7 @@
 """`penstock table` on secured brokers: security from `source.options`, no leak of a password.
 
+Passwords are references to a variable of the command.
+
 Each test runs on Apache Kafka and on Penstock, with a login and with a client certificate.
 """
 
@@ -24,6 +26,7 @@ from tests.oracle.secured_penstock import SecuredBroker
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 COUNT = 300
+SECRET = "${env:SHOP_SECRET}"
 
 
 @pytest.fixture(scope="module", params=BROKERS)
@@ -38,18 +41,16 @@ def secret_of(broker: SecuredBroker, protocol: str) -> str:
     return broker.password(SCRAM_256) if protocol == SASL_SSL else broker.client.password
 
 
-def definition(
-    broker: SecuredBroker, protocol: str, folder: Path, secret: str, topic: str = "orders"
-) -> str:
+def definition(broker: SecuredBroker, protocol: str, folder: Path, topic: str = "orders") -> str:
     options = {"kafka.security.protocol": protocol, "kafka.ssl.ca.location": str(broker.ca)}
     if protocol == SASL_SSL:
         options["kafka.sasl.mechanism"] = SCRAM_256
         options["kafka.sasl.username"] = USER
-        options["kafka.sasl.password"] = secret
+        options["kafka.sasl.password"] = SECRET
     else:
         options["kafka.ssl.keystore.type"] = "PKCS12"
         options["kafka.ssl.keystore.location"] = str(broker.client.keystore)
-        options["kafka.ssl.keystore.password"] = secret
+        options["kafka.ssl.keystore.password"] = SECRET
     lines = ", ".join(
         f"{json.dumps(name)} = {json.dumps(value)}" for name, value in options.items()
     )
@@ -63,10 +64,14 @@ def definition(
     )
 
 
-def penstock(*words: str) -> subprocess.CompletedProcess[str]:
+def penstock(secret: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "penstock", "table", *words],
-        env={**os.environ, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
+        env={
+            **os.environ,
+            "SHOP_SECRET": secret,
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
         capture_output=True,
         text=True,
         timeout=300,
@@ -90,10 +95,10 @@ def test_a_pipeline_reads_a_secured_topic(
     world = tmp_path / "world"
     world.mkdir()
     file = tmp_path / "orders.toml"
-    file.write_text(definition(broker, protocol, world, secret, topic))
+    file.write_text(definition(broker, protocol, world, topic))
     outputs = []
     for words in (["check", str(file)], ["run", str(file), "--once"], ["status", str(file)]):
-        done = penstock(*words)
+        done = penstock(secret, *words)
         assert done.returncode == 0, done.stderr[-3000:]
         outputs.append(done.stdout + done.stderr)
     rows = DeltaTable(str(world / "warehouse/shop/orders")).to_pyarrow_table()
@@ -110,8 +115,8 @@ def test_a_pipeline_reads_a_secured_topic(
 @pytest.mark.every_spark
 def test_a_wrong_password_is_reported_before_spark(broker: SecuredBroker, tmp_path: Path) -> None:
     file = tmp_path / "orders.toml"
-    file.write_text(definition(broker, SASL_SSL, tmp_path, "canary-wrong"))
-    done = penstock("check", str(file))
+    file.write_text(definition(broker, SASL_SSL, tmp_path))
+    done = penstock("canary-wrong", "check", str(file))
     assert done.returncode == 1
     assert "refused the login with SCRAM-SHA-256" in done.stdout + done.stderr
     assert "canary" not in done.stdout + done.stderr

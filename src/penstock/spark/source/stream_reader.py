@@ -92,8 +92,12 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _source_options(self) -> SourceOptions:
         if self._options is None:
-            self._options = read_source_options(self._given, Mode.STREAM)
+            self._options = self._read_options()
         return self._options
+
+    def _read_options(self) -> SourceOptions:
+        """Return the options as they are now; a pipeline's have references to secrets."""
+        return read_source_options(self._given, Mode.STREAM)
 
     def _open(self) -> MicroBatches:
         if self._batches is None:

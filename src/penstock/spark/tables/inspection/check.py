@@ -141,7 +141,13 @@ class _Checking:
     # --- Topics ---
 
     def _look_at_topics(self) -> None:
-        look = TopicsLook(self._definition)
+        try:
+            look = TopicsLook(self._definition)
+        except PenstockError as error:  # such as a variable with a password that is not set
+            self._checks.append(Check("broker", Outcome.FAILED, str(as_written(error, ""))))
+            self._skip("topics", "no broker")
+            self._skip("permissions", "no broker")
+            return
         try:
             if not self._step("broker", lambda: self._contact(look)):
                 self._skip("topics", "no broker")

@@ -6,6 +6,7 @@ the metadata for the count of bad records.
 """
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from penstock.core.clock import Clock, SystemClock
@@ -180,13 +181,11 @@ def _pipeline(
 
 
 def _ends(definition: PipelineDefinition) -> tuple[dict[TopicPartition, int], str]:
-    look = TopicsLook(definition)
     try:
-        return {one.at: one.end_offset for one in look.seen().partitions}, ""
+        with closing(TopicsLook(definition)) as look:
+            return {one.at: one.end_offset for one in look.seen().partitions}, ""
     except PenstockError as error:
         return {}, str(error)
-    finally:
-        look.close()
 
 
 def _bad_record_count(definition: PipelineDefinition) -> int | None:

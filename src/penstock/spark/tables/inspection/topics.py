@@ -23,11 +23,12 @@ from penstock.spark.errors import SubscriptionError
 from penstock.spark.offsets import NO_EPOCH
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.source.lookups import Lookups
-from penstock.spark.source.options import Mode, SourceOptions, read_source_options
+from penstock.spark.source.options import Mode, SourceOptions
 from penstock.spark.source.starting import LATEST
 from penstock.spark.source.subscription import closest_topics
 from penstock.spark.source.task_reader import TaskSettings, read_range
 from penstock.spark.tables.definition.model import PipelineDefinition
+from penstock.spark.tables.definition.source_reading import read_resolved_options
 
 TIMEOUT_MS: Final = 10_000
 SAMPLE_RECORDS_MAX: Final = 100
@@ -71,7 +72,7 @@ class TopicsLook:
     ) -> None:
         """Create the reader; `attempts` is the number of lookups of a missing topic."""
         given = {**definition.source_options(), "includeHeaders": "true"}
-        found = read_source_options(given, Mode.STREAM)
+        found = read_resolved_options(given, Mode.STREAM)
         client = replace(found.client, request_timeout_ms=timeout_ms, retry_timeout_ms=timeout_ms)
         self._options: SourceOptions = replace(
             found,

@@ -36,11 +36,12 @@ from penstock.spark.errors import SparkQueryError
 from penstock.spark.progress.line import reason_of
 from penstock.spark.session import has_ended, is_of_spark
 from penstock.spark.source.lookups import Lookups
-from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.options import Mode
 from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.definition.many_tables import TopicUnfitError, table_of_topic
 from penstock.spark.tables.definition.model import PipelineDefinition
+from penstock.spark.tables.definition.source_reading import read_resolved_options
 from penstock.spark.tables.many.schedule import Ends, ManySchedule
 from penstock.spark.tables.operation.failures import failure_of
 from penstock.spark.tables.run.events import Observer
@@ -166,7 +167,7 @@ class _Worker:
         self._definition = definition
         self._spark = spark
         self._listener = listener
-        self._options = read_source_options(definition.source_options(), Mode.STREAM)
+        self._options = read_resolved_options(definition.source_options(), Mode.STREAM)
         self._interval_seconds = definition.trigger.interval_ms / 1000
         self._schedule = ManySchedule(Random())  # noqa: S311 - spreads attempts
         self._open: dict[str, RunningPipeline] = {}

@@ -16,8 +16,9 @@ from penstock.admin.metrics_page import render
 from penstock.client.transport.options import ClientOptions
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.types import TopicPartition
-from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.options import Mode
 from penstock.spark.tables.definition.model import PipelineDefinition
+from penstock.spark.tables.definition.source_reading import read_resolved_options
 from penstock.spark.tables.operation.failures import Failure
 from penstock.spark.tables.operation.group_offsets import GroupOffsets
 from penstock.spark.tables.operation.lineage import (
@@ -184,7 +185,7 @@ class Operation:
             return health_of(self.state, self._definition.trigger.interval_ms)
 
     def _client(self) -> ClientOptions:
-        return read_source_options(self._definition.source_options(), Mode.STREAM).client
+        return read_resolved_options(self._definition.source_options(), Mode.STREAM).client
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.decisions import TableState, held_by_others
 from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
 from penstock.spark.tables.definition.model import PipelineDefinition, WriteMode
+from penstock.spark.tables.definition.source_reading import read_resolved_options
 from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
@@ -216,7 +217,7 @@ def _wanted(
             "has no first offset. Start it with `penstock table run`; with "
             'source.starting_offsets = "earliest" it reads all records itself.'
         )
-    options = read_source_options(_batch_options(definition.source_options(), *words), Mode.BATCH)
+    options = read_resolved_options(_batch_options(definition.source_options(), *words), Mode.BATCH)
     lookups = reading.lookups
     assignment = lookups.assignment()
     starts = lookups.positions(options.start, assignment, may_be_latest=True)

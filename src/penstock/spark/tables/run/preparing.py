@@ -20,7 +20,7 @@ from penstock.client.opening import open_cluster
 from penstock.spark.offsets import StreamOffset
 from penstock.spark.planning import OffsetRange, ReadTask
 from penstock.spark.source.lookups import Lookups
-from penstock.spark.source.options import Mode, SourceOptions, read_source_options
+from penstock.spark.source.options import Mode, SourceOptions
 from penstock.spark.source.task_reader import TaskSettings, read_range
 from penstock.spark.tables.definition.errors import DefinitionError, SchemaError
 from penstock.spark.tables.definition.model import (
@@ -30,6 +30,7 @@ from penstock.spark.tables.definition.model import (
     SchemaSource,
     StateSettings,
 )
+from penstock.spark.tables.definition.source_reading import read_resolved_options
 from penstock.spark.tables.definition.state_section import require_function
 from penstock.spark.tables.formats.arranging import needed_arrangement
 from penstock.spark.tables.formats.opening import TableMissingError, make_table, open_table
@@ -94,7 +95,7 @@ class Prepared:
 
 def open_reading(definition: PipelineDefinition, shared: Cluster | None = None) -> Reading:
     """Find the topics, in an open cluster if there is one; the caller closes the result."""
-    options = read_source_options(definition.source_options(), Mode.STREAM)
+    options = read_resolved_options(definition.source_options(), Mode.STREAM)
     cluster = open_cluster(options.client) if shared is None else shared
     try:
         lookups = Lookups(cluster, options)

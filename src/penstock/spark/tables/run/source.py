@@ -22,9 +22,10 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.spark.offsets import StreamOffset, read_offset, write_offset
-from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.options import Mode, SourceOptions
 from penstock.spark.source.stream_reader import PenstockStreamReader
 from penstock.spark.source.task_reader import TaskSettings
+from penstock.spark.tables.definition.source_reading import read_resolved_options
 from penstock.spark.tables.run.plan_file import leave_batch, read_plan
 from penstock.spark.tables.run.table_offsets import (
     beginning,
@@ -140,6 +141,9 @@ class PipelineReader(PenstockStreamReader):
         leave_batch(self._plan_path, orders if is_small(orders) else ())
         return [InputPartition(some) for some in small_together(orders)]
 
+    def _read_options(self) -> SourceOptions:
+        return read_resolved_options(self._given, Mode.STREAM)
+
     def _by_table(self, planned: StreamOffset, held: StreamOffset) -> StreamOffset:
         return corrected(planned, held, self._open().earliest(behind(planned, held)))
 
@@ -147,6 +151,6 @@ class PipelineReader(PenstockStreamReader):
         """Return the reports of one task."""
         from penstock.spark.tables.tasks.report import pack
 
-        settings = TaskSettings.of(read_source_options(self._given, Mode.STREAM))
+        settings = TaskSettings.of(self._read_options())
         for report in carry_out(partition.value, settings):
             yield pa.RecordBatch.from_pydict({COLUMN: pa.array([pack(report)], pa.binary())})

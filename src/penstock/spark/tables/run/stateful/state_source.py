@@ -21,9 +21,10 @@ from pyspark.sql.types import StructType
 
 from penstock.core.clock import Clock, SystemClock
 from penstock.spark.offsets import read_offset, write_offset
-from penstock.spark.source.options import Mode, read_source_options
+from penstock.spark.source.options import Mode, SourceOptions
 from penstock.spark.source.stream_reader import PenstockStreamReader
 from penstock.spark.source.task_reader import TaskSettings
+from penstock.spark.tables.definition.source_reading import read_resolved_options
 from penstock.spark.tables.run.plan_file import leave_batch, read_plan
 from penstock.spark.tables.run.source import PLAN_OPTION
 from penstock.spark.tables.run.stateful.batch_times import (
@@ -90,5 +91,8 @@ class StateReader(PenstockStreamReader):
         from penstock.spark.tables.run.stateful.records import read_rows
 
         orders, times = partition.value
-        settings = TaskSettings.of(read_source_options(self._given, Mode.STREAM))
+        settings = TaskSettings.of(self._read_options())
         return read_rows(orders, times, settings)
+
+    def _read_options(self) -> SourceOptions:
+        return read_resolved_options(self._given, Mode.STREAM)

@@ -1,0 +1,24 @@
+"""The options of a pipeline's source for the process that connects: references are resolved.
+
+Guarantees: each call reads variables and files anew, in the process that calls. Options in a
+definition, in the plan of a query and in its checkpoint have the references only
+(`source_secrets`). References are resolved in settings of the connection; other options stay as
+they are, because `${` may be part of a pattern.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.client.security.options import SECURITY_SETTINGS
+from penstock.spark.kafka_settings import PREFIX
+from penstock.spark.source.options import Mode, SourceOptions, read_source_options
+from penstock.spark.tables.definition import references
+
+_SECTION: Final = "source.options"
+
+
+def read_resolved_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
+    """Return the options of a source; raise `SecretError` for a reference without a value."""
+    names = {name for name in given if name.lower().removeprefix(PREFIX) in SECURITY_SETTINGS}
+    secured = references.resolved(_SECTION, {name: given[name] for name in sorted(names)})
+    return read_source_options({**given, **secured}, mode)
