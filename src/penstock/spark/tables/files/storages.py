@@ -21,6 +21,7 @@ from pyarrow import fs
 
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.definition.locations import local_path
+from penstock.spark.tables.files.store_remedies import with_remedy
 
 
 class StoreError(SparkQueryError):
@@ -82,7 +83,7 @@ def reached(place: str) -> Iterator[None]:
         storage = storage_of(place)
         text = str(error).strip()
         reason = (text.splitlines() or [type(error).__name__])[0]
+        hidden = reason if storage is None else storage.hide(reason)
         raise StoreError(
-            f"files cannot be written or read in {place}: "
-            f"{reason if storage is None else storage.hide(reason)}"
+            with_remedy(f"files cannot be written or read in {place}: {hidden}")
         ) from None

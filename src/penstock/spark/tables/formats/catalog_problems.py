@@ -18,6 +18,14 @@ from penstock.spark.tables.formats.secrets import hidden
 REASON_CHARACTERS_MAX: Final = 300
 CATALOG_TYPES: Final = ("rest", "sql", "hive", "glue", "dynamodb", "bigquery", "in-memory")
 """The catalog types of pyiceberg."""
+_LOGIN_ERRORS: Final = (
+    "UnauthorizedError",
+    "ForbiddenError",
+    "AuthorizationExpiredError",
+    "OAuthError",
+)
+_ANSWERS: Final = ("BadRequestError", "RESTError")
+"""pyiceberg's names for answers of a REST catalog: of the login, and HTTP 400, 404 and 422."""
 _ERRNO: Final = re.compile(r"\[Errno -?[0-9]+\] ([^'\")\]]+)")
 _CAUSE: Final = "\N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}"
 _COLORS: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -58,6 +66,13 @@ def catalog_error(settings: TableSettings, error: Exception) -> CatalogError | D
             "Write table.catalog.uri if it is missing, or correct table.catalog.",
         )
     remedy = "Start it, or correct it."
+    if type(error).__name__ in _LOGIN_ERRORS:
+        remedy = (
+            "It answers and refuses the login: correct table.catalog.token or "
+            "table.catalog.credential, or the variable or file that it names."
+        )
+    elif type(error).__name__ in _ANSWERS:
+        remedy = "It answers: correct its path or table.catalog.warehouse."
     if sqlite_path(catalog) is not None:
         remedy = "Create the folder, or correct it."
     return CatalogError(

@@ -17,6 +17,7 @@ from penstock.spark.tables.commit.decisions import Commit, TableState
 from penstock.spark.tables.definition.model import Expectation
 from penstock.spark.tables.files.data_files import FileLayout, FileReceipt
 from penstock.spark.tables.files.storages import StoreError
+from penstock.spark.tables.files.store_remedies import with_remedy
 from penstock.spark.tables.files.table_facts import LiveFile, Partition, Retention, SnapshotFacts
 from penstock.spark.tables.files.upsert import Changes
 from penstock.spark.tables.formats.port import (
@@ -154,4 +155,5 @@ class StoredTable:
             if reason is None:
                 raise
             self._is_renewed = False
-            raise StoreError(f"the table cannot be {done} now: {self._hide(reason)}") from None
+            text = f"the table cannot be {done} now: {self._hide(reason)}"
+            raise StoreError(with_remedy(text)) from None

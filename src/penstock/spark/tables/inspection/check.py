@@ -373,6 +373,12 @@ class _Checking:
         if warehouse is None:
             return Outcome.SKIPPED, "the catalog chooses it; the first commit checks it"
         is_delta = settings.format is TableFormat.DELTA
+        if not is_delta and dict(settings.catalog).get("type") == "rest":
+            # A name that the catalog knows, not a folder.
+            return (
+                Outcome.SKIPPED,
+                f"{warehouse} is a name in the catalog; the first commit checks it",
+            )
         place = of_delta(warehouse) if is_delta else warehouse
         is_there = require_writable("table.catalog.warehouse", place)
         if is_there is None:
