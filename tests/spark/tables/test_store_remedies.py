@@ -18,6 +18,7 @@ CATALOG = (("type", "rest"), ("uri", "https://catalog.example"))
         (ARROW.format("INVALID_ACCESS_KEY_ID"), "Correct the access key of the store"),
         (ARROW.format("ACCESS_DENIED"), "Let the keys of table.catalog read, write, list"),
         (ARROW.format("NO_SUCH_BUCKET"), "Create the bucket, or correct the warehouse."),
+        (ARROW.format("NETWORK_CONNECTION"), "Start the store, or correct its endpoint"),
         (ARROW.format("UNKNOWN (HTTP status 301)"), "Correct the region of the store"),
         ("Generic S3 error: <Code>InvalidAccessKeyId</Code>", "Correct the access key of"),
     ],

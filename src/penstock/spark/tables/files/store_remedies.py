@@ -15,6 +15,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "expiredtoken": f"Renew the credentials of the store in table.catalog, {_NAMED}.",
     "accessdenied": "Let the keys of table.catalog read, write, list and delete objects there.",
     "nosuchbucket": "Create the bucket, or correct the warehouse.",
+    "networkconnection": "Start the store, or correct its endpoint in table.catalog.",
     "httpstatus301": "Correct the region of the store in table.catalog: the bucket is in another.",
 }
 

@@ -163,7 +163,7 @@ class _Checking:
         try:
             cluster, count = look.brokers()
         except BrokerUnreachableError as error:
-            return Outcome.FAILED, f"{error} {BROKER_REMEDY}"
+            return Outcome.FAILED, f"{error} {error.hint or BROKER_REMEDY}"
         return Outcome.GOOD, f"{count_text(count, 'broker')} of cluster {cluster}"
 
     def _find_topics(self, look: TopicsLook) -> tuple[Outcome, str]:
@@ -398,7 +398,8 @@ class _Checking:
         try:
             outcome, text = make()
         except PenstockError as error:
-            outcome, text = Outcome.FAILED, str(as_written(error, ""))
+            found = as_written(error, "")
+            outcome, text = Outcome.FAILED, f"{found} {found.hint}".rstrip()
         except Exception as error:  # noqa: BLE001 - whatever a catalog's driver raises is a result
             outcome, text = Outcome.FAILED, f"{type(error).__name__}: {error}"
         self._checks.append(Check(name, outcome, text))
