@@ -2,8 +2,9 @@
 
 Guarantees: each call reads variables and files anew, in the process that calls. Options in a
 definition, in the plan of a query and in its checkpoint have the references only
-(`source_secrets`). References are resolved in settings of the connection; other options stay as
-they are, because `${` may be part of a pattern.
+(`source_secrets`); the result has the values, also in a task that is sent with it. References are
+resolved in settings of the connection; other options stay as they are, because `${` may be part of
+a pattern.
 """
 
 from collections.abc import Mapping
