@@ -344,6 +344,12 @@ PROOFS = (
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
+        "first-row",
+        "The first row, typed as the guide prints it: secured Kafka and Penstock, REST catalog, S3",
+        pytest_of("tests/spark/test_lakehouse_guide.py", marker="spark"),
+        (passed, lines_like(r"^\.*first row: ")),
+    ),
+    Proof(
         "nessie",
         "Tables in Project Nessie: the contract of tables, first commits, kill -9",
         pytest_of("tests/spark/stores/test_nessie.py", marker="crash"),

@@ -94,9 +94,9 @@ class ObjectStore:
             allow_bucket_creation=allow_bucket_creation,
         )
 
-    def add_user(self, access_key: str, secret_key: str) -> None:
-        """Add keys that may do everything."""
-        self._admin("create-user", "-a", access_key, "-s", secret_key, "-r", "admin")
+    def add_user(self, access_key: str, secret_key: str, *, role: str = "admin") -> None:
+        """Add keys that may do everything, or with the role `user` nothing."""
+        self._admin("create-user", "-a", access_key, "-s", secret_key, "-r", role)
 
     def remove_user(self, access_key: str) -> None:
         """Make keys invalid, from now on."""

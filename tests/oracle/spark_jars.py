@@ -35,6 +35,7 @@ DELTA_PARTS = (
     "delta-kernel-unitycatalog",
 )
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+ICEBERG_S3 = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
 """With it Spark opens the same SQL catalog that pyiceberg wrote."""
 
@@ -78,3 +79,9 @@ def delta_jars(spark: str) -> tuple[Path, ...]:
 def iceberg_jars() -> tuple[Path, ...]:
     """Iceberg's runtime for Spark 4.1, and a driver for SQL catalogs in SQLite (60 MB)."""
     return _fetched("spark-iceberg-4.1", (ICEBERG, SQLITE))
+
+
+@functools.cache
+def iceberg_s3_jars() -> tuple[Path, ...]:
+    """Iceberg's runtime for Spark 4.1, and what reads S3 with it (110 MB)."""
+    return _fetched("spark-iceberg-s3-4.1", (ICEBERG, ICEBERG_S3))
