@@ -226,7 +226,7 @@ def test_partial_updates_keep_the_other_columns(spark: SparkSession, world: Worl
     send(world, 1, None, b'{"id": 2, "name": "b"}', key=b"2")
     run_once(spark, world, **sections)
     found = {one["id"]: (one["name"], one["amount"]) for one in world.rows().to_pylist()}
-    assert found == {0: ("a", None), 1: ("n1", 0.5), 2: ("b", None)}
+    assert found == {0: ("a", None), 1: ("n1", 0.25), 2: ("b", None)}
     assert world.rejected() == [(0, 5)]
 
 
