@@ -5,15 +5,17 @@ of a run is judged by the share of bad records of each topic.
 """
 
 from threading import Event
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 
+from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit.circuit_breaker import CircuitOpenError
 from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.many import workers
-from penstock.spark.tables.many.workers import ManyTables
+from penstock.spark.tables.many.workers import ManyFailedError, ManyTables
 from tests.spark.many.test_many_definition import definition
 
 TOPIC = "shop.a.x"
@@ -63,6 +65,24 @@ def test_the_end_of_a_run_is_judged_for_each_topic(pipelines: Pipelines) -> None
     pipelines.running.require_few_rejects.side_effect = CircuitOpenError("all of them")
     pipelines.run(once=True)
     assert pipelines.worker.problems() == {TOPIC: "all of them"}
+
+
+@pytest.mark.parametrize("error", [CircuitOpenError, SparkQueryError])
+def test_a_run_with_bad_records_must_not_be_tried_again(
+    monkeypatch: pytest.MonkeyPatch, error: type[SparkQueryError]
+) -> None:
+    """The command ends with exit code 7: the next run would find no new records and succeed."""
+
+    def run(worker: Any, _halt: Event, *, once: bool) -> None:  # noqa: ANN401 - of a private class
+        worker._accept({TOPIC: {0: 5}})
+        worker._failed(TOPIC, error("all of them"), once=once)
+
+    tables = ManyTables(definition(), MagicMock(), MagicMock(), workers=1)
+    monkeypatch.setattr(type(tables._workers[0]), "run", run)
+    expected = CircuitOpenError if error is CircuitOpenError else ManyFailedError
+    with pytest.raises(expected, match="all of them") as raised:
+        tables.run(Event(), once=True)
+    assert type(raised.value) is expected
 
 
 def test_a_run_without_end_is_not_judged_at_an_end(pipelines: Pipelines) -> None:

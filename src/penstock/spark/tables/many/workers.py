@@ -38,6 +38,7 @@ from penstock.spark.session import has_ended, is_of_spark
 from penstock.spark.source.lookups import Lookups
 from penstock.spark.source.options import Mode
 from penstock.spark.source.task_reader import TaskSettings
+from penstock.spark.tables.commit.circuit_breaker import CircuitOpenError
 from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.definition.many_tables import TopicUnfitError, table_of_topic
 from penstock.spark.tables.definition.model import PipelineDefinition
@@ -107,7 +108,9 @@ class ManyTables:
     def run(self, stop: Event, *, once: bool) -> None:
         """Run until `stop` is set, or with `once` until all tables have the present records.
 
-        A failed topic raises an error at the end of a run with `once`, with the first reasons.
+        A failed topic raises an error at the end of a run with `once`, with the first reasons. It
+        is `CircuitOpenError` if a topic had too many bad records, whatever other topics had: the
+        next run does not find these records, and would hide the failure.
         """
         halt = Event()
         threads = [
@@ -134,7 +137,9 @@ class ManyTables:
             raise self._failure
         problems = {k: v for one in self._workers for k, v in one.problems().items()}
         if once and problems:
-            raise ManyFailedError(_summary(problems))
+            has_bad_records = any(one.has_bad_records for one in self._workers)
+            kind = CircuitOpenError if has_bad_records else ManyFailedError
+            raise kind(_summary(problems))
 
     def _run_one(self, worker: "_Worker", halt: Event, *, once: bool) -> None:
         try:
@@ -173,6 +178,8 @@ class _Worker:
         self._open: dict[str, RunningPipeline] = {}
         self._owned: dict[str, Owned] = {}
         """What this command has acquired: a topic that is tried again ends if another has it."""
+        self.has_bad_records = False
+        """Whether a topic has failed by too many bad records."""
 
     def problems(self) -> dict[str, str]:
         """Return the reasons of the topics whose last attempt failed."""
@@ -266,6 +273,7 @@ class _Worker:
 
     def _failed(self, topic: str, error: Exception, *, once: bool) -> None:
         self._close(topic)
+        self.has_bad_records |= isinstance(error, CircuitOpenError)
         if (is_of_spark(error) or isinstance(error, OSError)) and has_ended(self._spark):
             raise SparkEndedError(
                 "Spark has ended, so no table can go on. Start the command again; "
