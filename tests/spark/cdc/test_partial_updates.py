@@ -13,9 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
 
 from penstock.spark.tables.definition.ddl import parse_ddl
 from penstock.spark.tables.files.data_files import write_files
+from penstock.spark.tables.formats.port import LayoutChangedError
 from penstock.spark.tables.run.changes import whole_rows
 from penstock.spark.tables.run.changes.whole_rows import SeveralRowsError
 from penstock.spark.tables.values.cdc import carried_columns
@@ -323,6 +326,66 @@ def test_a_row_that_changes_meanwhile_is_read_again(
     monkeypatch.setattr(whole_rows, "_written", meanwhile)
     world.bring([{"id": 1, "big": 2}])
     assert rows_in(world, ("name", "big")) == {1: {"name": "other", "big": 2}}
+
+
+def change_table(world: ValueWorld, schema: pa.Schema, *rows: Row) -> None:
+    """Another writer gives the table these columns, and rows."""
+    table = world.rows.open()
+    driver, state = taken(table, "run-x", "other")
+    names = ["_change_topic", "_change_partition", "_change_offset", "_change_deleted"]
+    record = dict(zip(names, ["orders", 7, 0, False], strict=True))
+    changes = written_changes(table, [one | record for one in rows], schema=schema)
+    table.upsert(commit_of(state, driver, (7, 0, len(rows))), changes, schema)
+
+
+def test_a_column_that_another_writer_adds_meanwhile_is_kept(make: World) -> None:
+    """The batch was planned, and its files were written, before the column was there."""
+    world = make("id bigint, name string, big bigint", metadata="none")
+    world.bring([{"id": 1, "name": "a", "big": 1}, {"id": 2, "name": "b", "big": 1}])
+    columns = pa.schema([*world.rows.open().schema(), pa.field("note", pa.string())])
+    row = {"id": 1, "name": "a", "big": 1, "note": "mine"}
+    world.bring([{"id": 1, "big": 2}], meanwhile=lambda: change_table(world, columns, row))
+    assert rows_in(world, ("name", "big", "note")) == {
+        1: {"name": "a", "big": 2, "note": "mine"},
+        2: {"name": "b", "big": 1, "note": None},
+    }
+
+
+def replace_name(world: ValueWorld) -> None:
+    """The owner drops the column `name`; in Delta it gets another type."""
+    if world.format == "iceberg":
+        catalog = load_catalog("default", **world.rows.catalog)  # type: ignore[attr-defined]
+        with catalog.load_table("shop.orders").update_schema(
+            allow_incompatible_changes=True
+        ) as update:
+            update.delete_column("name")
+        catalog.close()
+        return
+    rows = pa.table({"id": pa.array([1]), "name": pa.array([5]), "big": pa.array([1])})
+    at = world.rows.uri  # type: ignore[attr-defined]
+    write_deltalake(at, rows, mode="overwrite", schema_mode="overwrite")
+
+
+def test_a_column_that_is_replaced_meanwhile(make: World) -> None:
+    """A value would be lost, or converted: the text '7' is a number in the new column."""
+    world = make("id bigint, name string, big bigint", metadata="none")
+    world.bring([{"id": 1, "name": "a", "big": 1}])
+    with pytest.raises(LayoutChangedError, match="other columns than the table has by now"):
+        world.bring([{"id": 1, "name": "7"}], meanwhile=lambda: replace_name(world))
+
+
+def test_a_constraint_that_is_added_meanwhile(make: World) -> None:
+    """The changes were not judged by it."""
+    world = make("id bigint, name string, big bigint", metadata="none")
+    if world.format != "delta":
+        pytest.skip("Iceberg has no constraints")
+    world.bring([{"id": 1, "name": "a", "big": 1}])
+
+    def constrain() -> None:
+        DeltaTable(world.rows.uri).alter.add_constraint({"small": "big < 10"})  # type: ignore[attr-defined]
+
+    with pytest.raises(LayoutChangedError, match="judged by other constraints"):
+        world.bring([{"id": 1, "name": "b"}], meanwhile=constrain)
 
 
 def test_the_key_of_the_record(make: World) -> None:

@@ -119,8 +119,9 @@ class ValueWorld:
         values: Sequence[object],
         times_us: Sequence[int] | None = None,
         keys: Sequence[bytes | None] | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
-        """One batch, as a new driver."""
+        """One batch, as a new driver; `meanwhile` runs between its plan and its commit."""
         prepared = self.prepared()
         run = uuid4().hex
         rows, rejects = (
@@ -137,6 +138,7 @@ class ValueWorld:
             None,
         )
         assert acquire_tables(rejects, rows, ranges_of([(0, 0, 0)])) is not None
+        meanwhile()
         BatchDriver(rows, rejects, writer.write).bring(writer.write(ranges))
         self.offset += len(values)
 

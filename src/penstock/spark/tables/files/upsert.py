@@ -63,8 +63,9 @@ class Changes:
     """Whether each change becomes a version of its row, see `values.cdc.row_versions`."""
     deleted_keys: pa.Table | None = None
     """Remembered deletions: the keys and their `_sequence`, each key once."""
-    kept: tuple[str, ...] = ()
-    """Columns that a change keeps unless it carries them, see `files.partial_rows`."""
+    always_set: tuple[str, ...] | None = None
+    """The columns that each partial change sets: it keeps the table's other columns unless it
+    carries them, see `files.partial_rows`. None: changes are whole."""
 
     @property
     def count(self) -> int:

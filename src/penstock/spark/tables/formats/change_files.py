@@ -30,10 +30,11 @@ from penstock.spark.tables.files.upsert import (
     not_older,
     order_columns,
 )
-from penstock.spark.tables.formats.port import Table, TableError
-from penstock.spark.tables.values.cdc.carried_columns import carried_field
+from penstock.spark.tables.formats.port import LayoutChangedError, Table, TableError
+from penstock.spark.tables.values.cdc.carried_columns import CARRIED, carried_field
 from penstock.spark.tables.values.cdc.sequence import SEQUENCE
 from penstock.spark.tables.values.columns import fit
+from penstock.spark.tables.values.schema_changes import Incompatible, all_nullable, change_of
 
 FOLDER: Final = "_changes"
 """A folder beside the data files; readers of both formats skip names with an underscore."""
@@ -68,15 +69,41 @@ def changes_directory(data_directory: str) -> str:
 
 
 def all_changes(changes: Changes, columns: pa.Schema) -> pa.Table:
-    """Return these columns of all changes, in the order of the files."""
+    """Return these columns of all changes, in the order of the files.
+
+    Raise `LayoutChangedError` if the files have other columns, or other types, than these.
+    """
     _require_acceptable(changes)
     filesystem, root = open_directory(changes.directory)
     batches = []
     for one in changes.receipts:
         with pq.ParquetFile(f"{root}/{one.path}", filesystem=filesystem) as file:
+            _require_fitting(file.schema_arrow, columns)
             names = [name for name in columns.names if name in file.schema_arrow.names]
             batches += [fit(part, columns) for part in file.iter_batches(_READ_ROWS, columns=names)]
     return pa.Table.from_batches(batches, columns)
+
+
+def _require_fitting(found: pa.Schema, columns: pa.Schema) -> None:
+    """Raise `LayoutChangedError` for a column in a file that the table no longer has, or not so.
+
+    Otherwise the fitting would lose its values, or convert them to another meaning.
+    """
+    extra = {*CHANGE_COLUMNS.names, CARRIED}
+    wanted, come = (
+        all_nullable(pa.schema([field for field in one if field.name not in extra]))
+        for one in (columns, found)
+    )
+    change = change_of(wanted, come)
+    if isinstance(change, Incompatible):
+        reason = change.reasons[0]
+    elif change.steps:
+        reason = f"column '{'.'.join(change.steps[0].path)}' is not in it, or is narrower."
+    else:
+        return
+    raise LayoutChangedError(
+        f"changes were written for other columns than the table has by now: {reason}"
+    )
 
 
 def _require_acceptable(changes: Changes) -> None:

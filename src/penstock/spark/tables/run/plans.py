@@ -183,21 +183,17 @@ class Plans:
             self.key,
             self._is_sequenced,
             has_history=settings.history,
-            kept=self._kept(layout.schema),
+            always_set=self._always_set if settings.partial_updates else None,
         )
         return replace(report, changes=changes, files=())
 
-    def _kept(self, changes: pa.Schema) -> tuple[str, ...]:
-        """Return the columns that partial changes keep, those of other writers included."""
-        settings = self._definition.table
-        if not settings.partial_updates:
-            return ()
-        given = {*self.key, *CHANGE_COLUMNS.names, CARRIED}
-        if self._is_sequenced:
-            given.add(SEQUENCE)
-        if settings.metadata is not Metadata.NONE:
-            given |= set(metadata_columns(settings.metadata).names)
-        return tuple(name for name in changes.names if name not in given)
+    @property
+    def _always_set(self) -> tuple[str, ...]:
+        """The columns that each partial change sets."""
+        form = self._definition.table.metadata
+        order = (SEQUENCE,) if self._is_sequenced else ()
+        metadata = () if form is Metadata.NONE else metadata_columns(form).names
+        return (*self.key, *order, *metadata)
 
     @property
     def _is_sequenced(self) -> bool:
@@ -218,7 +214,8 @@ class Plans:
         require_whole_in_task(
             self._definition, has_transform=False, constraints=self._rows.constraints()
         )
-        return changes_layout(self._rows, rows, self._kept(rows))
+        given = {*self._always_set}
+        return changes_layout(self._rows, rows, [one for one in rows.names if one not in given])
 
     def as_in_table(self, rows: pa.Schema) -> pa.Schema:
         """Return the columns, required as in the table: Spark does not report this.

@@ -28,7 +28,10 @@ from penstock.spark.tables.files.upsert import (
     distinct_keys,
     places_among,
 )
-from penstock.spark.tables.formats.change_files import all_changes, changes_layout
+from penstock.spark.tables.formats.change_files import (
+    all_changes,
+    changes_layout,
+)
 from penstock.spark.tables.formats.port import Table, TableError
 from penstock.spark.tables.values.cdc.carried_columns import carried_field
 from penstock.spark.tables.values.cdc.sequence import SEQUENCE
@@ -45,19 +48,36 @@ class SeveralRowsError(TableError):
 @contextmanager
 def as_whole_rows(table: Table, changes: Changes, schema: pa.Schema | None) -> Iterator[Changes]:
     """Return the upsert of whole rows; `schema` as for `Table.upsert`."""
-    if not changes.kept or not changes.count:
+    if changes.always_set is None or not changes.count:
         yield changes
         return
-    layout = changes_layout(table, schema or table.schema())
+    # The columns of this commit: another writer may have added one since the batch was planned.
+    rows = schema or table.schema()
+    kept = tuple(name for name in rows.names if name not in changes.always_set)
+    if not kept:
+        yield replace(changes, always_set=None)
+        return
+    layout = _judged(changes, changes_layout(table, rows))
     columns = pa.schema([one.remove_metadata() for one in layout.schema])
-    come = all_changes(changes, columns.append(carried_field(changes.kept)))
+    come = all_changes(changes, columns.append(carried_field(kept)))
     orders = _orders(table, changes, come) if changes.is_sequenced else None
-    found = fold(come, changes.key, changes.kept, orders)
+    found = fold(come, changes.key, kept, orders)
     receipts = _written(table, changes, come.select(columns.names), found, layout)
     try:
-        yield replace(changes, receipts=receipts, kept=())
+        yield replace(changes, receipts=receipts, always_set=None)
     finally:
         remove_files(layout.directory, receipts)
+
+
+def _judged(changes: Changes, layout: FileLayout) -> FileLayout:
+    """Return the layout of rows that were judged by the constraints of the changes.
+
+    A constraint that the table has got since is then found, as for whole changes.
+    """
+    keys = {one.constraints_key for one in changes.receipts}
+    return replace(
+        layout, constraints_key=min(keys - {layout.constraints_key}, default=layout.constraints_key)
+    )
 
 
 def _orders(table: Table, changes: Changes, come: pa.Table) -> pa.Table:
