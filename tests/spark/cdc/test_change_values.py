@@ -430,6 +430,28 @@ def test_a_placeholder_in_a_number_or_a_time_is_never_stored(ddl: str, is_partia
         assert "it" in reasons(found)[0]
 
 
+@pytest.mark.parametrize("is_partial", [False, True])
+@pytest.mark.parametrize("has_schema", [False, True])
+@pytest.mark.parametrize("kind", ["int", "bigint", "date", "double", "string"])
+def test_the_numbers_of_a_placeholder_in_a_list(
+    kind: str, has_schema: bool, is_partial: bool
+) -> None:
+    """Debezium sends them for `int[]`, `bigint[]` and `date[]`: as dates they are of 1970."""
+    settings = ChangeSettings(Envelope.DEBEZIUM, is_partial=is_partial)
+    items = {"type": "int32", "optional": True}
+    if kind == "date":
+        items["name"] = "io.debezium.time.Date"
+    fields = [FIELDS[0], {"type": "array", "items": items, "optional": True, "field": "it"}]
+    row = {"id": 1, "it": list(PLACEHOLDER.encode())}
+    record = event("u", row, fields=fields, has_schema=has_schema)
+    found = read([record], settings, f"id bigint, it array<{kind}>")
+    if is_partial:
+        assert found.rows.rows["it"].to_pylist() == [None]
+        assert found.rows.rows[CARRIED].to_pylist() == [{"it": False}]
+    else:
+        assert PLACEHOLDER in reasons(found)[0]
+
+
 @pytest.mark.parametrize(
     ("value", "carried"),
     [

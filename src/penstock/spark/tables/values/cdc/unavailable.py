@@ -24,7 +24,9 @@ PLACEHOLDER: Final = "__debezium_unavailable_value"
 _BYTES: Final = PLACEHOLDER.encode()
 _DIGEST: Final = hashlib.md5(_BYTES, usedforsecurity=False).digest()
 _UUID: Final = str(UUID(bytes=_DIGEST, version=3))
-_LISTS: Final = ([PLACEHOLDER], [_BYTES], [_UUID], list(_BYTES))
+_DIGITS: Final = [str(one) for one in _BYTES]
+"""The numbers as they are read for columns of dates and fractions: `date[]` has days."""
+_LISTS: Final = ([PLACEHOLDER], [_BYTES], [_UUID], list(_BYTES), _DIGITS)
 _MAP: Final = [(PLACEHOLDER, PLACEHOLDER)]
 _TEXTS: Final = pa.array(
     [
