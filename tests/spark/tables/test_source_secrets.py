@@ -91,6 +91,15 @@ def test_the_value_is_read_where_the_pipeline_connects(
     assert password(options) == CANARY
 
 
+def test_the_space_around_a_reference_is_not_part_of_the_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the broker refuses the login."""
+    monkeypatch.setenv("SHOP_PASSWORD", f" {CANARY}")
+    options = definition({**LOGIN, "kafka.sasl.password": " ${env:SHOP_PASSWORD} "})
+    assert password(options.source_options()) == f" {CANARY}"
+
+
 def test_a_replaced_file_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("first-password")

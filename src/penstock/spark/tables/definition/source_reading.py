@@ -21,5 +21,6 @@ _SECTION: Final = "source.options"
 def read_resolved_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     """Return the options of a source; raise `SecretError` for a reference without a value."""
     names = {name for name in given if name.lower().removeprefix(PREFIX) in SECURITY_SETTINGS}
-    secured = references.resolved(_SECTION, {name: given[name] for name in sorted(names)})
+    # The space around a reference is allowed and not a part of the secret.
+    secured = references.resolved(_SECTION, {name: given[name].strip() for name in sorted(names)})
     return read_source_options({**given, **secured}, mode)
