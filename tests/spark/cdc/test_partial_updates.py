@@ -277,6 +277,20 @@ def test_a_new_column_is_null_in_rows_that_no_patch_sets(make: World) -> None:
     assert rows_in(world, ("name", "note"))[1] == {"name": "a", "note": "m"}
 
 
+def test_a_key_that_the_same_batch_widens(make: World) -> None:
+    """The table cannot have the new keys, and has the others in its narrower type."""
+    world = make("id int, name string, big bigint")
+    if world.format == "delta":
+        pytest.skip("Delta widens no column")
+    world.bring([{"id": 1, "name": "a", "big": 1}])
+    world.ddl = "id bigint, name string, big bigint"
+    world.bring([{"id": 2**40, "name": "b"}, {"id": 1, "big": 2}])
+    assert rows_in(world, ("name", "big")) == {
+        1: {"name": "a", "big": 2},
+        2**40: {"name": "b", "big": None},
+    }
+
+
 def test_a_row_moves_with_its_partition(make: World) -> None:
     world = make("id bigint, city string, big bigint", partition_by=["city"])
     world.bring([{"id": one, "city": "a", "big": one} for one in range(3)])

@@ -135,17 +135,18 @@ def rows_of_keys(table: Table, keys: pa.Table, columns: Sequence[str]) -> Iterat
     """Return these columns of the rows of these keys, from the files that may have them."""
     names = list(dict.fromkeys([*columns, *keys.schema.names]))
     reader = IcebergRows(table, names)
-    types = [pa.field(one, reader.schema.field(one).type) for one in keys.schema.names]
-    keys = keys.cast(pa.schema(types))
+    # Rows are cast, not keys: the commit may widen a key, and only the wide type has all of them.
+    types = pa.schema([pa.field(one.name, one.type) for one in keys.schema])
     by_name = {one.name: one for one in table.schema().fields}
-    fields = [by_name[one.name] for one in types]
+    fields = [by_name[name] for name in types.names]
     files = [
         task
         for task in table.scan().plan_files()
         if pc.any(may_hold(task.file, keys, fields), min_count=0).as_py()
     ]
     for batch in reader.batches(files):
-        found = batch.take(rows_among(batch, keys))
+        of_keys = pa.Table.from_batches([batch]).select(types.names).cast(types)
+        found = batch.take(rows_among(of_keys, keys))
         if found.num_rows:
             yield found.select(list(columns))
 
