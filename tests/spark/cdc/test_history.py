@@ -113,6 +113,20 @@ def test_versions_of_a_row(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_key_that_the_same_batch_widens(tmp_path: Path) -> None:
+    """The version that it ends has the key in the narrower type."""
+    world = history(tmp_path, "iceberg", "id int, name string, big bigint")
+    bring(world, [put(1, "a", 10)])
+    world.ddl = "id bigint, name string, big bigint"
+    bring(world, [put(1, "b", 20), put(2**40, "x", 21)])
+    assert versions(world) == [
+        (1, "a", 10, 20, False, False),
+        (1, "b", 20, None, True, False),
+        (2**40, "x", 21, None, True, False),
+    ]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_key_with_a_text(tmp_path: Path, kind: str) -> None:
     """Files are not left out by texts in Delta, and a merge writes them in a type of its own."""

@@ -98,7 +98,8 @@ def _batches(
     keys = versions.amended.drop_columns([VALID_TO, IS_CURRENT])
     held = table.schema()
     for batch in table.rows_of(keys, held.names):
-        rows = pa.Table.from_batches([batch])
+        # This commit may widen the key.
+        rows = pa.Table.from_batches([fit(batch.select(keys.schema.names), keys.schema)])
         places = places_among(rows, keys)
         ends = versions.amended.select([VALID_TO, IS_CURRENT]).take(places)
         amended = _with_ends(batch, ends)
