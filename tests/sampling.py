@@ -68,8 +68,14 @@ def part_of(text: str, parts: int) -> int:
 
 @functools.cache
 def seed_of_run() -> str:
-    """PENSTOCK_SAMPLE_SEED, or the last commit."""
-    return os.environ.get("PENSTOCK_SAMPLE_SEED") or _git("rev-parse", "HEAD").strip()
+    """PENSTOCK_SAMPLE_SEED, or the last commit; always the same without Git, as in an archive."""
+    given = os.environ.get("PENSTOCK_SAMPLE_SEED")
+    if given:
+        return given
+    try:
+        return _git("rev-parse", "HEAD").strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "no commit"
 
 
 @functools.cache

@@ -1,6 +1,7 @@
 """Samples of one seed are the same in each process, and the samples of all parts are all tests."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -39,3 +40,10 @@ def test_the_last_commit_is_the_seed_and_its_files_are_recent(
     monkeypatch.delenv("PENSTOCK_SAMPLE_SEED")
     assert len(seed_of_run.__wrapped__()) == 40
     assert recent_paths()
+
+
+def test_without_git_there_is_a_seed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each run of pytest asks for it, also in an archive of the source."""
+    monkeypatch.delenv("PENSTOCK_SAMPLE_SEED", raising=False)
+    monkeypatch.setattr("tests.sampling.ROOT", tmp_path)
+    assert seed_of_run.__wrapped__() == "no commit"
