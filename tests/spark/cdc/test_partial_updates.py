@@ -277,6 +277,16 @@ def test_a_new_column_is_null_in_rows_that_no_patch_sets(make: World) -> None:
     assert rows_in(world, ("name", "note"))[1] == {"name": "a", "note": "m"}
 
 
+def test_values_are_taken_from_more_than_an_array_of_texts_holds() -> None:
+    """An array of texts has up to 2 GiB; a batch may have more."""
+    chunk = pa.array(["a", "x" * 2**28, None])
+    column = pa.chunked_array([chunk] * 9)
+    taken_ = whole_rows._taken(column, pa.array([26, 0, None, 24, 3, 0]))
+    assert taken_.to_pylist() == [None, "a", None, "a", "a", "a"]
+    empty = pa.chunked_array([], pa.string())
+    assert whole_rows._taken(empty, pa.array([None, None], pa.int64())).to_pylist() == [None, None]
+
+
 def test_a_key_that_the_same_batch_widens(make: World) -> None:
     """The table cannot have the new keys, and has the others in its narrower type."""
     world = make("id int, name string, big bigint")

@@ -37,8 +37,9 @@ from penstock.spark.tables.values.cdc.carried_columns import carried_field
 from penstock.spark.tables.values.cdc.sequence import SEQUENCE
 from penstock.spark.tables.values.columns import fit
 
-_PART_ROWS: Final = 16_384
-"""The number of rows that are put together at once: a column of texts has up to 2 GiB."""
+_PART_ROWS: Final = 1_024
+"""The number of rows that are put together at once: an array of texts has up to 2 GiB, and a record
+about 1 MiB."""
 
 
 class SeveralRowsError(TableError):
@@ -152,10 +153,22 @@ def _whole(
 
 
 def _taken(column: pa.ChunkedArray, places: pa.Array) -> pa.Array:
-    """Return the values at these places, and null without one."""
-    if not len(column):
-        return pa.nulls(len(places), column.type)
-    return pa.concat_arrays(column.take(places).chunks)
+    """Return the values at these places, and null without one.
+
+    Chunk by chunk: Arrow's own `take` joins all chunks first, which fails beyond 2 GiB of texts.
+    """
+    order = pc.sort_indices(places)  # nulls are last
+    wanted = places.take(order)
+    known = wanted.slice(0, len(wanted) - wanted.null_count)
+    ends = pc.cumulative_sum(pa.array([len(one) for one in column.chunks], pa.int64()))
+    parts = [pa.nulls(wanted.null_count, column.type)]
+    begin = first = 0
+    for chunk, end in zip(column.chunks, ends.to_pylist(), strict=True):
+        count = pc.search_sorted(known, pa.scalar(end, pa.int64())).as_py() - begin
+        if count:
+            parts.insert(-1, chunk.take(pc.subtract(known.slice(begin, count), first)))
+        begin, first = begin + count, end
+    return pa.concat_arrays(parts).take(pc.sort_indices(order))
 
 
 def _chosen(values: pa.Array, stored: pa.Array, is_set: pa.Array) -> pa.Array:
