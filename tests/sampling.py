@@ -1,8 +1,9 @@
 """`--sample-of N`: one test of N runs, chosen by the seed; another commit has another sample.
 
-Guarantees: with the same seed, the same tests are chosen in each process. The N
-parts cover all tests. Tests of files that changed within `RECENT` before the last commit are always
-chosen. A sample has at least one test. The seed is PENSTOCK_SAMPLE_SEED, or the last commit.
+Guarantees: the same seed chooses the same tests in each process. Each test belongs to one of N
+parts, and a seed chooses one part. Tests of files that changed within `RECENT` before the last
+commit always run. A sample has at least one test. The seed is PENSTOCK_SAMPLE_SEED, or the last
+commit.
 
 CI uses it for slow suites (`.ci/run`). It is NOT used by `make proof` and the weekly workflow,
 which run all tests.
@@ -62,7 +63,7 @@ def path_of(nodeid: str) -> str:
 
 
 def part_of(text: str, parts: int) -> int:
-    """The part of a text among so many parts of the same size."""
+    """The number of the part that a text belongs to, from 0; all parts have about the same size."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % parts
 
 

@@ -42,7 +42,7 @@ SERVER: Final = tuple(
 )
 DRIVEN: Final = ROOT / "tests/interop"
 SAMPLED_OF: Final = 4
-"""Of so many files whose tests are the same and whose modules of Penstock changed, one runs."""
+"""If only modules of Penstock changed, one of this number of files runs on Kafka."""
 SELECTION: Final = frozenset(
     ROOT / f"tests/{name}.py" for name in ("marked_files", "oracle/recorded_runs", "sampling")
 )

@@ -57,7 +57,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return made
 
 
-def bring(world: ValueWorld, records: Sequence[Record]) -> None:
+def write(world: ValueWorld, records: Sequence[Record]) -> None:
     world.bring([one.value for one in records], keys=[one.key for one in records])
 
 
@@ -199,16 +199,16 @@ def test_a_value_that_was_not_sent_is_kept(make: World) -> None:
         "id bigint, name string, big bigint, data binary",
         {"envelope": "debezium", "sequence_by": "source.lsn"},
     )
-    bring(world, [put(1, 10, "c", name="long", big=1, data=b"bytes")])
-    bring(world, [put(1, 20, big=2), put(1, 30, name=None, big=3)])
+    write(world, [put(1, 10, "c", name="long", big=1, data=b"bytes")])
+    write(world, [put(1, 20, big=2), put(1, 30, name=None, big=3)])
     names = ("name", "big", "data")
     assert rows_in(world, names) == {1: {"name": None, "big": 3, "data": b"bytes"}}
-    bring(world, [put(1, 40, name="new", big=4), put(1, 50, big=5, data=None)])
+    write(world, [put(1, 40, name="new", big=4), put(1, 50, big=5, data=None)])
     assert rows_in(world, names) == {1: {"name": "new", "big": 5, "data": None}}
-    bring(world, [put(1, 45, name="late", big=0)])
+    write(world, [put(1, 45, name="late", big=0)])
     assert rows_in(world, names) == {1: {"name": "new", "big": 5, "data": None}}
     gone = event("d", {"id": 1}, 60, fields=FIELDS[:1])
-    bring(world, [gone, put(1, 70, "c", name="again", big=7, data=b""), put(1, 80, big=8)])
+    write(world, [gone, put(1, 70, "c", name="again", big=7, data=b""), put(1, 80, big=8)])
     assert rows_in(world, names) == {1: {"name": "again", "big": 8, "data": b""}}
     assert world.reasons() == {}
 
@@ -216,7 +216,7 @@ def test_a_value_that_was_not_sent_is_kept(make: World) -> None:
 def test_a_new_row_with_a_placeholder_is_a_reject(make: World) -> None:
     """PostgreSQL sends it for a row whose key has changed: the value is in the row of the old."""
     world = make("id bigint, name string, big bigint", {"envelope": "debezium"})
-    bring(world, [put(1, 10, "c", big=1), put(2, 11, "c", name="a", big=1)])
+    write(world, [put(1, 10, "c", big=1), put(2, 11, "c", name="a", big=1)])
     assert rows_in(world, ("name",)) == {2: {"name": "a"}}
     assert "each column of a new row" in world.reasons()[0]
 
@@ -226,8 +226,8 @@ def test_flat_rows_keep_values_that_were_not_sent(make: World) -> None:
         "id bigint, name string, big bigint",
         {"envelope": "debezium_flat", "sequence_by": "__lsn"},
     )
-    bring(world, [flat({"id": 1, "name": "long", "big": 1}, 10)])
-    bring(world, [flat({"id": 1, "name": PLACEHOLDER, "big": 2}, 20), flat({"id": 1}, 30)])
+    write(world, [flat({"id": 1, "name": "long", "big": 1}, 10)])
+    write(world, [flat({"id": 1, "name": PLACEHOLDER, "big": 2}, 20), flat({"id": 1}, 30)])
     assert rows_in(world, ("name", "big")) == {1: {"name": "long", "big": 2}}
 
 
