@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from penstock.spark.tables.definition import references
 from tests.oracle.both_brokers import NAMES, BothBrokers
 from tests.oracle.running_broker import RunningBroker
 
@@ -35,6 +36,12 @@ class NewTopic(Protocol):
         self, broker: RunningBroker, *, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> str:
         """A topic on this broker."""
+
+
+@pytest.fixture(autouse=True)
+def no_secrets_of_other_tests() -> None:
+    """Forget the secrets of earlier tests: the address of a server may be one, and is hidden."""
+    references.forget()
 
 
 @pytest.fixture(scope="session")

@@ -349,7 +349,7 @@ def test_a_registry_that_repeats_the_header_is_not_quoted(
     ):
         for shown in (header, header.rstrip("=")):
             stub.answer("/schemas/ids/7", (401, {"message": f"bad Basic {shown}"}))
-            references._seen.clear()
+            references.forget()
             with pytest.raises(RegistryError, match=r"401 bad Basic \*\*\*") as caught:
                 Registry(address, options).by_id(7)
             assert header.rstrip("=") not in str(caught.value)

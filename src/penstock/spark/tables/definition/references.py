@@ -89,6 +89,11 @@ def remember(secret: str) -> None:
         del _seen[next(iter(_seen))]
 
 
+def forget() -> None:
+    """Remove no remembered secret from texts any more."""
+    _seen.clear()
+
+
 def _resolved(key: str, text: str) -> str:
     part = PASSWORD.match(text)
 
