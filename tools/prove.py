@@ -28,10 +28,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "proofs.md"
 OUTPUT = ROOT / "build" / "proof"
 FUZZ_SECONDS = 600
+RELEASE_VARIABLE = "PENSTOCK_BROKER_PYTHON"
+"""Names the interpreter that has the compiled package."""
 SEEDS = 20_000
 """Seeds of the cluster simulator."""
 SEEDS_OF_A_ROW = 5_000
-"""A row of its own for each part, of 40 minutes on two quiet cores: the parts may run on different
+"""A row of its own for each part, of 35 minutes on two quiet cores: the parts may run on different
 days."""
 HEAD = ("proof", "last figures", "run", "command")
 GUARD_PROOFS = ("guards", "spark-kill", "table-kill", "soak-guards", "hostile-guards")
@@ -85,6 +87,8 @@ class Proof:
     command: tuple[str, ...]
     figures: tuple[Figures, ...]
     environment: dict[str, str] = field(default_factory=dict)
+    is_compiled: bool = False
+    """Whether the command itself runs on the compiled package (`make release`), if there is one."""
 
     @property
     def shown(self) -> str:
@@ -185,6 +189,7 @@ PROOFS = (
                 *("--notes", f"build/simulated_seeds_{first}.txt"),
             ),
             (lines_like(r"^simulated clusters: "),),
+            is_compiled=True,
         )
         for first in range(1, SEEDS, SEEDS_OF_A_ROW)
     ),
@@ -447,8 +452,11 @@ def run(proof: Proof) -> Outcome:
     begun = time.monotonic()
     lines: list[str] = []
     program, *words = proof.command
-    command = [sys.executable if program == "python" else program, *words]
-    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    release = os.environ.get(RELEASE_VARIABLE) if proof.is_compiled else None
+    command = [(release or sys.executable) if program == "python" else program, *words]
+    # The sources would hide the compiled package.
+    sources = None if release else str(ROOT / "src")
+    path = os.pathsep.join(filter(None, (sources, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": path, **proof.environment}
     with (
         (OUTPUT / f"{proof.name}.txt").open("w") as kept,

@@ -24,6 +24,8 @@ from tests.oracle.cache import built, content_key
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUILD_FILES: Final = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE")
 KEPT: Final = 4
+LEFT_BY_BUILDS: Final = ("lib*", "temp*", "bdist*")
+"""Folders of setuptools. Outputs of proofs and noted seeds stay beside them: hours of work."""
 
 
 def main() -> int:
@@ -38,7 +40,8 @@ def main() -> int:
 
 
 def _build(folder: Path) -> None:
-    shutil.rmtree(ROOT / "build", ignore_errors=True)
+    for old in (one for names in LEFT_BY_BUILDS for one in (ROOT / "build").glob(names)):
+        shutil.rmtree(old)
     subprocess.run(
         (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT),
         check=True,

@@ -187,7 +187,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         now, busy = self._now_seconds, self.current.busy_until_seconds
         if self.postpone_seconds is not None:
             return now + self.postpone_seconds
-        return max(now, busy)
+        return busy if busy > now else now  # noqa: FURB136 - `max` takes twice as long
 
     # --- Scheduling ---
 

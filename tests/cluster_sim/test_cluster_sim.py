@@ -100,6 +100,19 @@ def test_a_seed_has_one_trace_in_every_process(first: str, last: str) -> None:
 
 
 @pytest.mark.simulate
+def test_noted_outcomes_depend_on_all_that_a_run_imports() -> None:
+    script = (
+        "import sys; from tests.cluster_sim.run import NOT_SIMULATED, run_seed; "
+        "assert run_seed(6).error is None; "  # with coordinators and transactions
+        "packages = {name.split('.')[1] for name in sys.modules if name.startswith('penstock.')}; "
+        "assert {'broker', 'coordinator'} <= packages; print(sorted(packages & NOT_SIMULATED))"
+    )
+    command = (sys.executable, "-c", script)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.simulate
 @pytest.mark.parametrize("first", [1, 11])
 def test_a_seed_has_one_trace_on_both_builds(first: int) -> None:
     """The compiler translates some exceptions wrongly; a trace that differs shows it."""

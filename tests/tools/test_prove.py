@@ -71,3 +71,21 @@ def test_guards_are_found_in_the_output(prove: ModuleType) -> None:
         "| ack-before-sync | lost: a |",
         "| no sync (storage) | cut after 3 changes, lost |",
     ]
+
+
+def test_a_compiled_proof_runs_on_the_release_without_the_sources(
+    prove: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    release = tmp_path / "python"
+    release.symlink_to(sys.executable)
+    monkeypatch.setattr(prove, "OUTPUT", tmp_path)
+    monkeypatch.setenv(prove.RELEASE_VARIABLE, str(release))
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    script = "import os, sys; print(sys.executable, os.environ['PYTHONPATH'] or 'no path')"
+    command = ("python", "-c", script)
+    compiled = prove.Proof("p", "t", command, (prove.lines_like("python"),), is_compiled=True)
+    assert prove.run(compiled).figures == f"{release} no path"
+    plain = dataclasses.replace(compiled, is_compiled=False)
+    assert prove.run(plain).figures == f"{sys.executable} {ROOT / 'src'}"
+    monkeypatch.delenv(prove.RELEASE_VARIABLE)
+    assert prove.run(compiled).figures == f"{sys.executable} {ROOT / 'src'}"
