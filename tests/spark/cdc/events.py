@@ -47,6 +47,17 @@ FIELDS: Sequence[Mapping[str, Any]] = (
     },
     {"type": "boolean", "optional": True, "field": "is_open"},
 )
+GEOMETRY: Mapping[str, Any] = {
+    "type": "struct",
+    "fields": [
+        {"type": "bytes", "optional": False, "field": "wkb"},
+        {"type": "int32", "optional": True, "field": "srid"},
+    ],
+    "optional": True,
+    "name": "io.debezium.data.geometry.Geometry",
+    "version": 1,
+    "field": "shape",
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 
 
@@ -119,6 +130,11 @@ def _encoded(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value
+
+
+def geometry(wkb: bytes, srid: int | None = 4326) -> dict[str, Any]:
+    """A geometry as Debezium's payload has it."""
+    return {"wkb": base64.b64encode(wkb).decode(), "srid": srid}
 
 
 def event(

@@ -1,9 +1,9 @@
 """A table that follows a database through shuffled, repeated and rejected events equals it.
 
 The database is a dictionary; its log has an event for each change, with keys that change, positions
-that several events share, and rows that come back. Events reach the topic out of order within
-bounds, some of them twice, and some are rejects that are replayed later. Every batch has a new
-driver.
+that both events of a changed key share, and rows that come back. Events reach the topic out of
+order within bounds, some of them twice, and some are rejects that are replayed later. Every batch
+has a new driver.
 """
 
 import random
@@ -39,6 +39,7 @@ class Database:
 
     def _transaction(self) -> Iterator[Record]:
         for order in range(1, self.chance.randint(2, 4)):
+            self.lsn += 1  # each statement has a place of its own in PostgreSQL's log
             key = self.chance.randrange(KEYS)
             if key not in self.rows:
                 yield self._put("c", key, order)
@@ -98,7 +99,7 @@ def test_the_table_equals_the_database(tmp_path: Path, kind: str, seed: int) -> 
     while records:
         size = chance.choice([1, 5, 40, 90])
         some, records = records[:size], records[size:]
-        world.bring([one.value for one in some], keys=[one.key for one in some])
+        world.commit([one.value for one in some], keys=[one.key for one in some])
     assert world.reasons(), "no event is replayed"
     world.ddl = DDL
     world.replay()

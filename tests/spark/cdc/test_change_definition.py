@@ -30,6 +30,9 @@ def read(value: dict[str, Any], table: dict[str, Any] | None = None) -> Pipeline
     return world.definition(value=value, table=UPSERT if table is None else table)
 
 
+FLAT = {**JSON, "envelope": "debezium_flat"}
+
+
 def test_defaults_are_rows() -> None:
     assert read(JSON).value.changes == ChangeSettings()
     assert read(JSON).value.changes.is_plain
@@ -46,6 +49,46 @@ def test_a_history_is_known_to_the_values() -> None:
     assert found.table.history
     assert found.value.changes.has_history
     assert not read(DEBEZIUM).value.changes.has_history
+
+
+@pytest.mark.parametrize(
+    ("value", "fields", "remedy"),
+    [
+        (DEBEZIUM, ["source.lsn", "transaction.total_order"], '["source.lsn"]'),
+        (DEBEZIUM, ["transaction.total_order", "source.lsn"], '["source.lsn"]'),
+        (DEBEZIUM, ["source.lsn", "transaction.data_collection_order"], '["source.lsn"]'),
+        (DEBEZIUM, ["source.txId", "transaction.total_order"], '["source.lsn"]'),
+        (DEBEZIUM, ["source.sequence", "transaction.total_order"], '["source.lsn"]'),
+        (DEBEZIUM, ["source.lsn", "ts_ms"], '["source.lsn"]'),
+        (DEBEZIUM, ["ts_ns"], '["source.lsn"]'),
+        (FLAT, ["__lsn", "__transaction_total_order"], '"__lsn"'),
+        (FLAT, ["__source_lsn", "__transaction_data_collection_order"], '"__lsn"'),
+        (FLAT, ["__lsn", "__ts_ms"], '"__lsn"'),
+    ],
+)
+def test_fields_that_differ_when_an_event_is_sent_again_order_no_history(
+    value: dict[str, Any], fields: list[str], remedy: str
+) -> None:
+    with pytest.raises(DefinitionError) as caught:
+        read({**value, "sequence_by": fields}, {**UPSERT, "history": True})
+    assert "value.sequence_by" in str(caught.value)
+    assert f"Write sequence_by = {remedy}" in str(caught.value)
+    assert read({**value, "sequence_by": fields}).value.changes.sequence_by == tuple(fields)
+
+
+def test_times_of_the_database_and_columns_order_a_history() -> None:
+    table = {**UPSERT, "history": True}
+    assert read({**FLAT, "sequence_by": ["__lsn", "__source_ts_ms"]}, table).table.history
+    assert read({**DEBEZIUM, "sequence_by": ["source.lsn", "source.ts_ms"]}, table).table.history
+    assert read({**JSON, "sequence_by": ["ts_ms"]}, table).table.history
+
+
+def test_the_order_in_a_transaction_is_for_rows_and_other_positions() -> None:
+    both = ["source.lsn", "transaction.total_order"]
+    assert read({**DEBEZIUM, "sequence_by": both}).value.changes.sequence_by == tuple(both)
+    other = ["source.commit_lsn", "transaction.total_order"]
+    found = read({**DEBEZIUM, "sequence_by": other}, {**UPSERT, "history": True})
+    assert found.value.changes.sequence_by == tuple(other)
 
 
 def test_partial_updates_are_known_to_the_values() -> None:
@@ -139,6 +182,8 @@ def test_the_field_of_deletions(text: str, field: str, value: str) -> None:
         ({**JSON, "deleted_when": "state"}, {}, "value.deleted_when", 'mode = "upsert"'),
         (DEBEZIUM, {**UPSERT, "history": True}, "table.history", "sequence_by"),
         (JSON, {"history": True}, "table.history", "sequence_by"),
+        (FLAT, {**UPSERT, "history": True}, "table.history", 'sequence_by = "__lsn"'),
+        (JSON, {**UPSERT, "history": True}, "table.history", "a column of the value"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -32,14 +32,14 @@ def history(folder: Path, kind: str, ddl: str = DDL) -> ValueWorld:
         {"mode": "upsert", "key": ["id"], "history": True},
         value={
             "envelope": "debezium",
-            "sequence_by": ["source.lsn", "transaction.total_order"],
+            "sequence_by": ["source.lsn"],
             "reject_share_max": 1.0,
         },
     )
 
 
-def bring(world: ValueWorld, records: list[Record]) -> None:
-    world.bring([one.value for one in records], keys=[one.key for one in records])
+def commit(world: ValueWorld, records: list[Record]) -> None:
+    world.commit([one.value for one in records], keys=[one.key for one in records])
 
 
 def at(record: Record, second: int) -> Record:
@@ -82,8 +82,8 @@ def _second(moment: datetime | None) -> int | None:
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_versions_of_a_row(tmp_path: Path, kind: str) -> None:
     world = history(tmp_path, kind)
-    bring(world, [put(1, "a", 10), put(2, "x", 11)])
-    bring(world, [put(1, "c", 30), gone(2, 31)])
+    commit(world, [put(1, "a", 10), put(2, "x", 11)])
+    commit(world, [put(1, "c", 30), gone(2, 31)])
     expected = [
         (1, "a", 10, 30, False, False),
         (1, "c", 30, None, True, False),
@@ -91,9 +91,9 @@ def test_versions_of_a_row(tmp_path: Path, kind: str) -> None:
         (2, None, 31, None, False, True),
     ]
     assert versions(world) == expected
-    bring(world, [put(1, "a", 10), gone(2, 31)])  # sent again
+    commit(world, [put(1, "a", 10), gone(2, 31)])  # sent again
     assert versions(world) == expected
-    bring(world, [put(1, "b", 20), put(2, "y", 20), put(3, "new", 40)])  # late
+    commit(world, [put(1, "b", 20), put(2, "y", 20), put(3, "new", 40)])  # late
     assert versions(world) == [
         (1, "a", 10, 20, False, False),
         (1, "b", 20, 30, False, False),
@@ -103,7 +103,7 @@ def test_versions_of_a_row(tmp_path: Path, kind: str) -> None:
         (2, None, 31, None, False, True),
         (3, "new", 40, None, True, False),
     ]
-    bring(world, [put(2, "back", 50), gone(4, 51)])
+    commit(world, [put(2, "back", 50), gone(4, 51)])
     assert versions(world)[5:] == [
         (2, None, 31, 50, False, True),
         (2, "back", 50, None, True, False),
@@ -113,12 +113,63 @@ def test_versions_of_a_row(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_an_event_that_is_sent_again_with_another_number_is_the_same_version(
+    tmp_path: Path, kind: str
+) -> None:
+    """Debezium counts the events of a transaction anew after a crash within it."""
+    world = history(tmp_path, kind)
+    commit(world, [put(1, "a", 10, order=1), put(1, "b", 11, order=5)])
+    expected = [(1, "a", 10, 11, False, False), (1, "b", 11, None, True, False)]
+    assert versions(world) == expected
+    commit(world, [put(1, "b", 11, order=4)])
+    assert versions(world) == expected
+    commit(world, [put(1, "c", 12, order=2), put(1, "b", 11, order=1), put(1, "c", 12, order=1)])
+    assert versions(world) == [
+        (1, "a", 10, 11, False, False),
+        (1, "b", 11, 12, False, False),
+        (1, "c", 12, None, True, False),
+    ]
+
+
+def read(key: int, name: str, lsn: int) -> Record:
+    """The event of a row in a snapshot."""
+    row = {"id": key, "name": name, "big": lsn}
+    return at(event("r", row, lsn, order=None, fields=SHORT), lsn)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_change_at_the_position_of_the_snapshot_follows_it(
+    tmp_path: Path, kind: str, is_first: bool
+) -> None:
+    """PostgreSQL gives a snapshot the end of its log, where the next change begins."""
+    world = history(tmp_path, kind)
+    snapshot = [read(1, "a", 100), read(2, "x", 100), read(3, "z", 100)]
+    changes = [put(1, "first", 100, order=1), gone(2, 100)]
+    parts = [snapshot, changes] if is_first else [changes, snapshot]
+    for records in parts:
+        commit(world, records)
+    expected = [
+        (1, "a", 100, 100, False, False),
+        (1, "first", 100, None, True, False),
+        (2, "x", 100, 100, False, False),
+        (2, None, 100, None, False, True),
+        (3, "z", 100, None, True, False),
+    ]
+    assert versions(world) == expected
+    commit(world, [*changes, *snapshot])
+    assert versions(world) == expected
+
+
+@pytest.mark.slow
 def test_a_key_that_the_same_batch_widens(tmp_path: Path) -> None:
     """The version that it ends has the key in the narrower type."""
     world = history(tmp_path, "iceberg", "id int, name string, big bigint")
-    bring(world, [put(1, "a", 10)])
+    commit(world, [put(1, "a", 10)])
     world.ddl = "id bigint, name string, big bigint"
-    bring(world, [put(1, "b", 20), put(2**40, "x", 21)])
+    commit(world, [put(1, "b", 20), put(2**40, "x", 21)])
     assert versions(world) == [
         (1, "a", 10, 20, False, False),
         (1, "b", 20, None, True, False),
@@ -139,7 +190,7 @@ def test_a_key_with_a_text(tmp_path: Path, kind: str) -> None:
     )
     for lsn in (10, 30, 20):
         rows = [{"id": 1, "name": name, "big": lsn} for name in ("a", "b")]
-        bring(
+        commit(
             world,
             [at(event("u", one, lsn, key=one, fields=SHORT), lsn) for one in rows],
         )
@@ -159,7 +210,7 @@ def test_the_history_equals_the_log(tmp_path: Path, kind: str) -> None:
     while records:
         size = chance.choice([1, 5, 40])
         some, records = records[:size], records[size:]
-        bring(world, some)
+        commit(world, some)
     table = world.rows.read().sort_by([("id", "ascending"), ("_sequence", "ascending")])
     found = [
         (one["id"], one["big"], one["_is_deleted"], one["_is_current"]) for one in table.to_pylist()
@@ -250,7 +301,7 @@ def test_a_required_column_is_refused(tmp_path: Path) -> None:
     """The version of a deletion has only its key."""
     world = history(tmp_path, "delta", STRICT)
     with pytest.raises(SchemaError, match="'name' is NOT NULL"):
-        bring(world, [put(1, "a", 10)])
+        commit(world, [put(1, "a", 10)])
 
 
 @pytest.mark.slow
@@ -262,8 +313,8 @@ def test_a_table_with_rows_that_are_no_versions_is_refused(tmp_path: Path) -> No
         "_valid_to timestamp, _is_current boolean, _is_deleted boolean",
         {"mode": "upsert", "key": ["id"]},
     )
-    world.bring([{"id": 1, "name": "a"}], keys=[b"1"])
+    world.commit([{"id": 1, "name": "a"}], keys=[b"1"])
     other = history(tmp_path / "other", "delta")
     other.rows, other.offset = world.rows, world.offset
     with pytest.raises(SchemaError, match="no versions"):
-        bring(other, [put(1, "b", 10)])
+        commit(other, [put(1, "b", 10)])

@@ -1,14 +1,12 @@
 """Tables of partial updates against a dictionary, in both formats and both ways of upserts.
 
 A change has a random part of its row's columns, and every batch has a new driver; some batches are
-repeated. With `sequence_by` changes arrive out of order and twice. Events of Debezium have
-placeholders for values that PostgreSQL did not send.
+repeated. With `sequence_by` changes arrive out of order and twice.
 """
 
 import json
 import random
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,55 +21,24 @@ from penstock.spark.tables.run.changes import whole_rows
 from penstock.spark.tables.run.changes.whole_rows import SeveralRowsError
 from penstock.spark.tables.values.cdc import carried_columns
 from penstock.spark.tables.values.json.values import JsonValues
-from tests.spark.cdc.events import FIELDS, Record, event, flat
-from tests.spark.tables import value_world
+from tests.spark.cdc.partial_world import Row, World, rows_in
 from tests.spark.tables.change_batches import written_changes
-from tests.spark.tables.table_kinds import MergeOnReadKind, commit_of, taken
+from tests.spark.tables.table_kinds import commit_of, taken
 from tests.spark.tables.value_world import ValueWorld
 
 pytestmark = pytest.mark.slow
 
-PLACEHOLDER = "__debezium_unavailable_value"
 DDL = (
     "id bigint, name string, big decimal(20,2), tags array<string>, place struct<x: int, y: int>, "
     "at timestamp"
 )
 NAMES = ("name", "big", "tags", "place", "at")
-Row = dict[str, Any]
-World = Callable[..., ValueWorld]
-
-
-@pytest.fixture(params=["delta", "iceberg", "merge_on_read"])
-def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Both tables of a pipeline that takes partial updates."""
-    table: Row = {"mode": "upsert", "key": ["id"], "partial_updates": True}
-    format_ = request.param
-    if format_ == "merge_on_read":
-        format_, table["upserts"] = "iceberg", format_
-        monkeypatch.setitem(value_world.KINDS, "iceberg", MergeOnReadKind)
-
-    def made(ddl: str, value: Row | None = None, **more: object) -> ValueWorld:
-        given = {"reject_share_max": 1.0, **(value or {})}
-        return ValueWorld(tmp_path, format_, ddl, {**table, **more}, value=given)
-
-    return made
-
-
-def write(world: ValueWorld, records: Sequence[Record]) -> None:
-    world.bring([one.value for one in records], keys=[one.key for one in records])
 
 
 def again(world: ValueWorld, values: Sequence[object], keys: Sequence[bytes]) -> None:
     """The same offsets once more, by another driver."""
     world.offset -= len(values)
-    world.bring(values, keys=keys)
-
-
-def rows_in(world: ValueWorld, names: Sequence[str]) -> dict[int, Row]:
-    found = world.rows.read().select(["id", *names]).to_pylist()
-    rows = {one.pop("id"): one for one in found}
-    assert len(rows) == len(found), "a key is there twice"
-    return rows
+    world.commit(values, keys=keys)
 
 
 def patch(chance: random.Random, number: int) -> Row:
@@ -142,7 +109,7 @@ def patched_history(make: World, seed: int) -> None:
             change = patch(chance, number)
             values.append({"id": key, **change})
             model[key] = model.get(key, dict.fromkeys(NAMES)) | change
-        world.bring(values, keys=keys)
+        world.commit(values, keys=keys)
         if chance.random() < 0.4:
             again(world, values, keys)
         assert rows_in(world, NAMES) == stored(model, world)
@@ -184,57 +151,15 @@ def test_patches_out_of_order_equal_a_dictionary(make: World) -> None:
                 continue
             change = {name: one[name] for name in names if name in one}
             model[key] = model.get(key, dict.fromkeys(names)) | change
-        world.bring(batch)
+        world.commit(batch)
         assert rows_in(world, names) == model
     assert world.reasons() == {}
 
 
-def put(key: int, lsn: int, op: str = "u", **columns: object) -> Record:
-    row = {"id": key, "name": PLACEHOLDER, "data": PLACEHOLDER.encode(), **columns}
-    return event(op, row, lsn, fields=[FIELDS[0], FIELDS[1], FIELDS[3], FIELDS[9]])
-
-
-def test_a_value_that_was_not_sent_is_kept(make: World) -> None:
-    world = make(
-        "id bigint, name string, big bigint, data binary",
-        {"envelope": "debezium", "sequence_by": "source.lsn"},
-    )
-    write(world, [put(1, 10, "c", name="long", big=1, data=b"bytes")])
-    write(world, [put(1, 20, big=2), put(1, 30, name=None, big=3)])
-    names = ("name", "big", "data")
-    assert rows_in(world, names) == {1: {"name": None, "big": 3, "data": b"bytes"}}
-    write(world, [put(1, 40, name="new", big=4), put(1, 50, big=5, data=None)])
-    assert rows_in(world, names) == {1: {"name": "new", "big": 5, "data": None}}
-    write(world, [put(1, 45, name="late", big=0)])
-    assert rows_in(world, names) == {1: {"name": "new", "big": 5, "data": None}}
-    gone = event("d", {"id": 1}, 60, fields=FIELDS[:1])
-    write(world, [gone, put(1, 70, "c", name="again", big=7, data=b""), put(1, 80, big=8)])
-    assert rows_in(world, names) == {1: {"name": "again", "big": 8, "data": b""}}
-    assert world.reasons() == {}
-
-
-def test_a_new_row_with_a_placeholder_is_a_reject(make: World) -> None:
-    """PostgreSQL sends it for a row whose key has changed: the value is in the row of the old."""
-    world = make("id bigint, name string, big bigint", {"envelope": "debezium"})
-    write(world, [put(1, 10, "c", big=1), put(2, 11, "c", name="a", big=1)])
-    assert rows_in(world, ("name",)) == {2: {"name": "a"}}
-    assert "each column of a new row" in world.reasons()[0]
-
-
-def test_flat_rows_keep_values_that_were_not_sent(make: World) -> None:
-    world = make(
-        "id bigint, name string, big bigint",
-        {"envelope": "debezium_flat", "sequence_by": "__lsn"},
-    )
-    write(world, [flat({"id": 1, "name": "long", "big": 1}, 10)])
-    write(world, [flat({"id": 1, "name": PLACEHOLDER, "big": 2}, 20), flat({"id": 1}, 30)])
-    assert rows_in(world, ("name", "big")) == {1: {"name": "long", "big": 2}}
-
-
 def test_a_deletion_and_a_patch(make: World) -> None:
     world = make("id bigint, name string, big bigint")
-    world.bring([{"id": 1, "name": "a", "big": 1}, {"id": 2, "name": "b", "big": 2}])
-    world.bring([None, {"id": 1, "big": 3}, {"id": 3, "big": 4}], keys=[b"1", b"1", b"3"])
+    world.commit([{"id": 1, "name": "a", "big": 1}, {"id": 2, "name": "b", "big": 2}])
+    world.commit([None, {"id": 1, "big": 3}, {"id": 3, "big": 4}], keys=[b"1", b"1", b"3"])
     names = ("name", "big")
     expected = {
         1: {"name": None, "big": 3},
@@ -242,38 +167,38 @@ def test_a_deletion_and_a_patch(make: World) -> None:
         3: {"name": None, "big": 4},
     }
     assert rows_in(world, names) == expected
-    world.bring([None, None], keys=[b"1", b"3"])
-    world.bring([{"id": 1, "name": "c"}])
+    world.commit([None, None], keys=[b"1", b"3"])
+    world.commit([{"id": 1, "name": "c"}])
     assert rows_in(world, names) == {1: {"name": "c", "big": None}, 2: expected[2]}
 
 
 def test_a_required_column_has_to_be_carried(make: World) -> None:
     world = make("id bigint, name string NOT NULL, big bigint")
-    world.bring([{"id": 1, "name": "a", "big": 1}])
-    world.bring([{"id": 1, "big": 2}, {"id": 2, "big": 2}, {"id": 1, "name": "b"}])
+    world.commit([{"id": 1, "name": "a", "big": 1}])
+    world.commit([{"id": 1, "big": 2}, {"id": 2, "big": 2}, {"id": 1, "name": "b"}])
     assert rows_in(world, ("name", "big")) == {1: {"name": "b", "big": 1}}
     assert list(world.reasons()) == [1, 2]
 
 
 def test_a_patch_without_its_key_is_a_reject(make: World) -> None:
     world = make("id bigint, name string")
-    world.bring([{"name": "a"}, {"id": None, "name": "a"}, {"id": 1}])
+    world.commit([{"name": "a"}, {"id": None, "name": "a"}, {"id": 1}])
     assert rows_in(world, ("name",)) == {1: {"name": None}}
     assert list(world.reasons()) == [0, 1]
 
 
 def test_a_new_column_is_null_in_rows_that_no_patch_sets(make: World) -> None:
     world = make("id bigint, name string")
-    world.bring([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    world.commit([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
     world.ddl = "id bigint, name string, note string"
-    world.bring([{"id": 1, "note": "n"}, {"id": 3, "name": "c"}])
+    world.commit([{"id": 1, "note": "n"}, {"id": 3, "name": "c"}])
     assert rows_in(world, ("name", "note")) == {
         1: {"name": "a", "note": "n"},
         2: {"name": "b", "note": None},
         3: {"name": "c", "note": None},
     }
     world.ddl = "id bigint, note string"  # a column that values no longer have is kept
-    world.bring([{"id": 1, "note": "m"}])
+    world.commit([{"id": 1, "note": "m"}])
     assert rows_in(world, ("name", "note"))[1] == {"name": "a", "note": "m"}
 
 
@@ -291,9 +216,9 @@ def test_values_are_taken_from_more_than_an_array_of_texts_holds() -> None:
 def test_a_key_that_the_same_batch_widens(make: World) -> None:
     """The table cannot have the new keys, and has the others in its narrower type."""
     world = make("id int, name string, big bigint")
-    world.bring([{"id": 1, "name": "a", "big": 1}])
+    world.commit([{"id": 1, "name": "a", "big": 1}])
     world.ddl = "id bigint, name string, big bigint"
-    world.bring([{"id": 2**40, "name": "b"}, {"id": 1, "big": 2}])
+    world.commit([{"id": 2**40, "name": "b"}, {"id": 1, "big": 2}])
     assert rows_in(world, ("name", "big")) == {
         1: {"name": "a", "big": 2},
         2**40: {"name": "b", "big": None},
@@ -302,8 +227,8 @@ def test_a_key_that_the_same_batch_widens(make: World) -> None:
 
 def test_a_row_moves_with_its_partition(make: World) -> None:
     world = make("id bigint, city string, big bigint", partition_by=["city"])
-    world.bring([{"id": one, "city": "a", "big": one} for one in range(3)])
-    world.bring([{"id": 0, "city": "b"}, {"id": 1, "big": 9}])
+    world.commit([{"id": one, "city": "a", "big": one} for one in range(3)])
+    world.commit([{"id": 0, "city": "b"}, {"id": 1, "big": 9}])
     assert rows_in(world, ("city", "big")) == {
         0: {"city": "b", "big": 0},
         1: {"city": "a", "big": 9},
@@ -321,8 +246,8 @@ def test_several_rows_of_a_key_are_an_error(make: World) -> None:
     files = write_files([batch], table.layout(table.schema()), "other")
     table.append(commit_of(state, driver, (7, 0, 2)), files)
     with pytest.raises(SeveralRowsError, match="2 rows with id = 1"):
-        world.bring([{"id": 2, "name": "c"}, {"id": 1, "big": 2}])
-    world.bring([{"id": 2, "name": "c"}])
+        world.commit([{"id": 2, "name": "c"}, {"id": 1, "big": 2}])
+    world.commit([{"id": 2, "name": "c"}])
     assert (2, "c") in world.held("id", "name")
 
 
@@ -331,7 +256,7 @@ def test_a_row_that_changes_meanwhile_is_read_again(
 ) -> None:
     """Another pipeline changes the row between its reading and the commit."""
     world = make("id bigint, name string, big bigint", metadata="none")
-    world.bring([{"id": 1, "name": "a", "big": 1}])
+    world.commit([{"id": 1, "name": "a", "big": 1}])
     written = whole_rows._written
     other = {"id": 1, "name": "other", "big": 9, "_change_deleted": False}
     other |= {"_change_topic": "orders", "_change_partition": 7, "_change_offset": 0}
@@ -347,7 +272,7 @@ def test_a_row_that_changes_meanwhile_is_read_again(
         return found
 
     monkeypatch.setattr(whole_rows, "_written", meanwhile)
-    world.bring([{"id": 1, "big": 2}])
+    world.commit([{"id": 1, "big": 2}])
     assert rows_in(world, ("name", "big")) == {1: {"name": "other", "big": 2}}
 
 
@@ -364,10 +289,10 @@ def change_table(world: ValueWorld, schema: pa.Schema, *rows: Row) -> None:
 def test_a_column_that_another_writer_adds_meanwhile_is_kept(make: World) -> None:
     """The batch was planned, and its files were written, before the column was there."""
     world = make("id bigint, name string, big bigint", metadata="none")
-    world.bring([{"id": 1, "name": "a", "big": 1}, {"id": 2, "name": "b", "big": 1}])
+    world.commit([{"id": 1, "name": "a", "big": 1}, {"id": 2, "name": "b", "big": 1}])
     columns = pa.schema([*world.rows.open().schema(), pa.field("note", pa.string())])
     row = {"id": 1, "name": "a", "big": 1, "note": "mine"}
-    world.bring([{"id": 1, "big": 2}], meanwhile=lambda: change_table(world, columns, row))
+    world.commit([{"id": 1, "big": 2}], meanwhile=lambda: change_table(world, columns, row))
     assert rows_in(world, ("name", "big", "note")) == {
         1: {"name": "a", "big": 2, "note": "mine"},
         2: {"name": "b", "big": 1, "note": None},
@@ -392,22 +317,22 @@ def replace_name(world: ValueWorld) -> None:
 def test_a_column_that_is_replaced_meanwhile(make: World) -> None:
     """A value would be lost, or converted: the text '7' is a number in the new column."""
     world = make("id bigint, name string, big bigint", metadata="none")
-    world.bring([{"id": 1, "name": "a", "big": 1}])
+    world.commit([{"id": 1, "name": "a", "big": 1}])
     with pytest.raises(LayoutChangedError, match="other columns than the table has by now"):
-        world.bring([{"id": 1, "name": "7"}], meanwhile=lambda: replace_name(world))
+        world.commit([{"id": 1, "name": "7"}], meanwhile=lambda: replace_name(world))
 
 
 @pytest.mark.parametrize("make", ["delta"], indirect=True)
 def test_a_constraint_that_is_added_meanwhile(make: World) -> None:
     """The changes were not judged by it."""
     world = make("id bigint, name string, big bigint", metadata="none")
-    world.bring([{"id": 1, "name": "a", "big": 1}])
+    world.commit([{"id": 1, "name": "a", "big": 1}])
 
     def constrain() -> None:
         DeltaTable(world.rows.uri).alter.add_constraint({"small": "big < 10"})  # type: ignore[attr-defined]
 
     with pytest.raises(LayoutChangedError, match="judged by other constraints"):
-        world.bring([{"id": 1, "name": "b"}], meanwhile=constrain)
+        world.commit([{"id": 1, "name": "b"}], meanwhile=constrain)
 
 
 def test_the_key_of_the_record(make: World) -> None:
@@ -417,7 +342,7 @@ def test_the_key_of_the_record(make: World) -> None:
         metadata="flat",
         partial_updates=True,
     )
-    world.bring([{"name": "a", "big": 1}, {"big": 2}, {"name": "b"}], keys=[b"x", b"x", b"y"])
-    world.bring([{"name": "c"}, None, {"big": 5}, {}], keys=[b"x", b"y", b"y", b"z"])
+    world.commit([{"name": "a", "big": 1}, {"big": 2}, {"name": "b"}], keys=[b"x", b"x", b"y"])
+    world.commit([{"name": "c"}, None, {"big": 5}, {}], keys=[b"x", b"y", b"y", b"z"])
     found = world.held("_kafka_key", "name", "big", "_kafka_offset")
     assert found == [(b"x", "c", 2, 3), (b"y", None, 5, 5), (b"z", None, None, 6)]

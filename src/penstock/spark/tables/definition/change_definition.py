@@ -26,6 +26,16 @@ from penstock.spark.tables.definition.values import Section
 
 SEQUENCE_FIELDS_MAX: Final = 4
 """A position in a log has two or three parts; each is stored with every row."""
+_LOG_POSITIONS: Final = frozenset({"source.lsn", "source.sequence", "source.txId"})
+_COUNTED_ANEW: Final = frozenset({"transaction.total_order", "transaction.data_collection_order"})
+"""Debezium counts them anew after a restart within a transaction (decision 0053)."""
+_PROCESSED: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
+"""When Debezium read a change: another time at each repetition."""
+_HISTORY_ORDERS: Final = {
+    Envelope.DEBEZIUM: 'sequence_by = ["source.lsn"]',
+    Envelope.DEBEZIUM_FLAT: 'sequence_by = "__lsn"',
+    Envelope.NONE: 'sequence_by = "version", a column of the value that rises with each change,',
+}
 _PATH: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _WHEN: Final = re.compile(
     r"(?P<path>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*"
@@ -133,15 +143,45 @@ def with_history(definition: PipelineDefinition, where: str) -> PipelineDefiniti
     changes = definition.value.changes
     if not definition.table.history:
         return definition
+    remedy = f"Write {_HISTORY_ORDERS[changes.envelope]} in [value]."
     if not changes.sequence_by:
         raise DefinitionError(
             where,
             "table.history",
             "the versions of a row need an order, and value.sequence_by is missing.",
-            'Write sequence_by = ["source.lsn", "transaction.total_order"] in [value].',
+            remedy,
+        )
+    if (unsteady := _unsteady_field(changes)) is not None:
+        raise DefinitionError(
+            where,
+            "value.sequence_by",
+            f"{shown(unsteady)} would repeat versions: after a crash of Kafka Connect, Debezium "
+            "sends the same events again with another value of it.",
+            remedy,
         )
     value = replace(definition.value, changes=replace(changes, has_history=True))
     return replace(definition, value=value)
+
+
+def _unsteady_field(changes: ChangeSettings) -> str | None:
+    """Return a field that differs when Debezium sends an event again; None without one."""
+    if changes.envelope is Envelope.NONE:
+        return None
+    names = {one: _field_of_event(one) for one in changes.sequence_by}
+    has_position = not _LOG_POSITIONS.isdisjoint(names.values())
+    refused = _PROCESSED | (_COUNTED_ANEW if has_position else frozenset())
+    return next((one for one, name in names.items() if name in refused), None)
+
+
+def _field_of_event(name: str) -> str:
+    """Return the field of an event that a field of a flat row has, as `add.fields` names it."""
+    if not name.startswith("__"):
+        return name
+    for prefix in ("source", "transaction"):
+        if name.startswith(f"__{prefix}_"):
+            return f"{prefix}.{name.removeprefix(f'__{prefix}_')}"
+    own = name.removeprefix("__")
+    return own if own in _PROCESSED else f"source.{own}"
 
 
 def _sequence_by(section: Section) -> tuple[str, ...]:

@@ -30,7 +30,12 @@ from penstock.spark.tables.values.cdc.carried_columns import CARRIED, carried_fi
 from penstock.spark.tables.values.cdc.event_keys import EventKeys
 from penstock.spark.tables.values.cdc.event_payloads import PayloadReader, PayloadReaders
 from penstock.spark.tables.values.cdc.row_versions import HISTORY_COLUMNS, as_versions, times_of
-from penstock.spark.tables.values.cdc.sequence import SEQUENCE, require_ordered, sequence_texts
+from penstock.spark.tables.values.cdc.sequence import (
+    SEQUENCE,
+    require_ordered,
+    sequence_texts,
+    version_texts,
+)
 from penstock.spark.tables.values.columns import fit
 from penstock.spark.tables.values.keys import KeyParser
 from penstock.spark.tables.values.limits import time_rejects
@@ -295,11 +300,10 @@ class ChangeValues:
         if not self._settings.sequence_by:
             return rows, []
         parts = reader.sequences(events)
-        texts = sequence_texts(
-            parts,
-            records.column("partition"),
-            records.column("offset"),
-            has_place=not self._settings.has_history,
+        texts = (
+            version_texts(parts, reader.is_snapshot(events))
+            if self._settings.has_history
+            else sequence_texts(parts, records.column("partition"), records.column("offset"))
         )
         names = ", ".join(self._settings.sequence_by)
         message = f"the change has no order: {names} of sequence_by has no value."

@@ -212,6 +212,12 @@ class PayloadReader:
             parts.append(_converted(array, self._wires[name])[0] if is_column else array)
         return parts
 
+    def is_snapshot(self, found: pa.RecordBatch) -> pa.Array | None:
+        """Return whether each event is a row of a snapshot; None if flat rows do not say so."""
+        if not self._is_event:
+            return None
+        return pc.fill_null(pc.equal(found.column("op"), "r"), fill_value=False)
+
     def _resolved(self, text: str) -> Path:
         """Return the path of a field that the definition names."""
         path: Path = tuple(text.split("."))

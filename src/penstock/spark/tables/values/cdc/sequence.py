@@ -1,6 +1,8 @@
 """The order of changes as one text that compares as the changes do (pure).
 
     h26687480a1@a0d1234     lsn 26687480, total_order 1, partition 0, offset 1234
+    h26687480a1             the same lsn in a history: a change
+    h26687480!              a row of a snapshot, which is before a change of the same lsn
 
 Guarantees: of two texts with the same fields, the one of the later change is greater, compared byte
 by byte, as Arrow, Spark, DuckDB and DataFusion compare texts. A number has the count of its digits
@@ -23,6 +25,8 @@ from penstock.spark.errors import OptionError
 SEQUENCE: Final = "_sequence"
 """The column of the table with the order of its row's last change."""
 _NOTHING: Final = "!"
+_CHANGE: Final = "a1"
+"""Behind the fields of a change in a history; greater than `_NOTHING`."""
 _LETTERS: Final = pa.array([chr(ord("a") + number) for number in range(26)])
 _COMPLEMENT: Final = str.maketrans("0123456789", "9876543210")
 _DIGITS_MAX: Final = 26
@@ -31,16 +35,24 @@ _TEXT_BELOW: Final = '"'
 """Characters below it are escaped, so that the space after a text is less than any of them."""
 
 
-def sequence_texts(
-    parts: Sequence[pa.Array], partitions: pa.Array, offsets: pa.Array, *, has_place: bool = True
-) -> pa.Array:
-    """Return the text of each change; null if all its fields are null.
+def sequence_texts(parts: Sequence[pa.Array], partitions: pa.Array, offsets: pa.Array) -> pa.Array:
+    """Return the text of each change; null if all its fields are null."""
+    return _joined(parts, ["@", _codes(partitions), _codes(offsets)])
 
-    Without its place a record that is sent again has the same text.
+
+def version_texts(parts: Sequence[pa.Array], is_snapshot: pa.Array | None) -> pa.Array:
+    """Return the text of each version; a record that is sent again has the same one.
+
+    PostgreSQL gives a snapshot the place where its log ends, and the next change may have that one.
+    So events of a snapshot are before changes of the same place. None: the kind is unknown.
     """
-    codes = [_codes(one) for one in parts]
-    if has_place:
-        codes += ["@", _codes(partitions), _codes(offsets)]
+    return _joined(
+        parts, [] if is_snapshot is None else [pc.if_else(is_snapshot, _NOTHING, _CHANGE)]
+    )
+
+
+def _joined(parts: Sequence[pa.Array], rest: Sequence[pa.Array | str]) -> pa.Array:
+    codes = [*(_codes(one) for one in parts), *rest]
     texts = pc.binary_join_element_wise(*codes, "", null_handling="replace")
     is_missing = parts[0].is_null()
     for one in parts[1:]:
