@@ -44,7 +44,7 @@ from penstock.spark.tables.definition.model import (
 from penstock.spark.tables.definition.operation_keys import read_operation
 from penstock.spark.tables.definition.partial_updates import with_partial_updates
 from penstock.spark.tables.definition.registry_section import read_registry
-from penstock.spark.tables.definition.source_secrets import require_no_secret
+from penstock.spark.tables.definition.source_secrets import checkable, require_no_secret
 from penstock.spark.tables.definition.state_section import read_state, require_stateful
 from penstock.spark.tables.definition.table_section import read_table
 from penstock.spark.tables.definition.values import Section, did_you_mean
@@ -386,7 +386,7 @@ def _is_key(name: str, table: TableSettings) -> bool:
 def _require_source(definition: PipelineDefinition, where: str) -> None:
     """Check the source's options with the source's own reader."""
     try:
-        read_source_options(definition.source_options(), Mode.STREAM)
+        read_source_options(checkable(definition.source_options()), Mode.STREAM)
     except OptionError as error:
         key = _OWN_OPTIONS.get(error.option.lower(), f"source.options.{error.option}")
         raise DefinitionError(where, key, error.problem, error.remedy) from None
