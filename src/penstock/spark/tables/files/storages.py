@@ -85,5 +85,5 @@ def reached(place: str) -> Iterator[None]:
         reason = (text.splitlines() or [type(error).__name__])[0]
         hidden = reason if storage is None else storage.hide(reason)
         raise StoreError(
-            with_remedy(f"files cannot be written or read in {place}: {hidden}")
+            with_remedy(f"files cannot be written or read in {place}: {hidden}", error)
         ) from None

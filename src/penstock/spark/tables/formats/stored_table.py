@@ -156,4 +156,4 @@ class StoredTable:
                 raise
             self._is_renewed = False
             text = f"the table cannot be {done} now: {self._hide(reason)}"
-            raise StoreError(with_remedy(text)) from None
+            raise StoreError(with_remedy(text, error)) from None
