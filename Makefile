@@ -264,8 +264,9 @@ bench-spark: install release ## format("penstock") beside Spark's own connector,
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.spark_realtime
 
 .PHONY: bench-tables
-bench-tables: install release ## topic to table beside Spark's own connector: rows per second, and freshness
+bench-tables: install release ## topic to table beside Spark's own connector: rows per second, formats, and freshness
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.tables_throughput
+	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.tables_formats
 	PENSTOCK_BROKER_PYTHON=$(RELEASE_PYTHON) $(BIN)/python -m benchmarks.tables_freshness
 
 .PHONY: proof

@@ -76,10 +76,16 @@ def fill(contestant: Contestant, records: int) -> str:
     )
 
 
-def fill_with(contestant: Contestant, values: Sequence[bytes], records: int) -> str:
+def fill_with(
+    contestant: Contestant, values: Sequence[bytes], records: int, *, compression: str = "none"
+) -> str:
     """Create a topic with this number of records that repeat these values; return its name."""
     topic = contestant.topics.create(partitions=PARTITIONS)
-    settings = {"batch.size": BATCH_BYTES, "queue.buffering.max.messages": "500000"}
+    settings = {
+        "batch.size": BATCH_BYTES,
+        "queue.buffering.max.messages": "500000",
+        "compression.type": compression,
+    }
     producer = new_producer(contestant.broker.bootstrap, settings)
     for number in range(records):
         while True:

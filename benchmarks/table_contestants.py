@@ -16,9 +16,16 @@ from typing import Final
 from rich.console import Console
 
 from benchmarks.contestants import Contestant
+from benchmarks.process_work import work_of
 from benchmarks.table_workers import Answer, Request, Worker
 from benchmarks.variants import Values, Variant
-from tests.oracle.spark_jars import connector_jars, delta_jars, iceberg_jars, old_connector_jars
+from tests.oracle.spark_jars import (
+    avro_jars,
+    connector_jars,
+    delta_jars,
+    iceberg_jars,
+    old_connector_jars,
+)
 from tests.oracle.table_engines import SPARK_VERSION, engine_python
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -96,7 +103,7 @@ class Contestants:
             return Worker(name, command, self._folder, environment)
         if variant == OLD:
             python = engine_python()
-            jars = (*old_connector_jars(), *delta_jars("4.1"), *iceberg_jars())
+            jars = (*old_connector_jars(), *delta_jars("4.1"), *iceberg_jars(), *avro_jars())
         else:
             python = sys.executable
             jars = (*connector_jars(), *delta_jars("4.2"))
@@ -120,16 +127,16 @@ class Contestants:
                 shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
                 console.print(f"tried: {variant.broker}, {sink}, rows/s: {shown}", style="dim")
 
-    def run(self, variant: Variant, sink: str, topic: Topic) -> Values:
-        """One measured run from the topic into a new table."""
+    def run(self, variant: Variant, sink: str, topic: Topic, more: Request | None = None) -> Values:
+        """One measured run from the topic into a new table; `more` are keys of the request."""
         if variant in MODES:
-            return self._run(variant, sink, topic, {"mode": variant.broker})
+            return self._run(variant, sink, topic, {"mode": variant.broker, **(more or {})})
         name = self.chosen.get((variant, sink), USUAL)
-        return self._run(variant, sink, topic, CANDIDATES[name])
+        return self._run(variant, sink, topic, {**CANDIDATES[name], **(more or {})})
 
     def _run(self, variant: Variant, sink: str, topic: Topic, settings: Request) -> Values:
         worker = self.worker(variant)
-        before = self._broker.usage().cpu_seconds
+        before, work = self._broker.usage().cpu_seconds, work_of(worker.pid)
         answer = worker.ask(
             {
                 "do": "run",
@@ -137,6 +144,7 @@ class Contestants:
                 "sink": sink,
                 "bootstrap": self._broker.bootstrap,
                 "topic": topic.name,
+                "records": topic.records,
                 **settings,
             }
         )
@@ -147,6 +155,7 @@ class Contestants:
             "broker_cpu_s": self._broker.usage().cpu_seconds - before,
             "file_mb": answer["file_bytes"] / 1e6,
             "files": answer["files"],
+            **work_of(worker.pid).since(work).seconds,
         }
 
     def ask(self, variant: Variant, request: Request) -> Answer:

@@ -12,12 +12,14 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from benchmarks.table_events import COLUMNS, SCHEMA
+from benchmarks.table_events import COLUMNS
+from benchmarks.table_kinds import value_section
 from benchmarks.table_workers import Answer, Request, serve
 from penstock.spark.session import PLAIN_FILES
 from penstock.spark.tables.definition.file import load_definition
@@ -31,6 +33,10 @@ SLOTS = 2
 JVM = "-XX:+UseG1GC"
 RUN_SECONDS_MAX = 900
 TABLE = "shop.orders"
+BATCH = "batch"
+"""The way of a request that is a run with `--once`, Spark jobs without a query.
+
+Otherwise it is a streaming query that runs until it has committed all records, and is stopped."""
 DEFINITION = """\
 [pipeline]
 name = "orders"
@@ -46,10 +52,7 @@ format = "{sink}"
 name = "{table}"
 catalog = {catalog}
 
-[value]
-format = "json"
-schema = "{schema}"
-
+{value}
 [trigger]
 interval = "{trigger_ms} ms"
 
@@ -68,18 +71,20 @@ CATALOGS = {
 class Totals:
     """The sums of the batch events of one run."""
 
-    def __init__(self) -> None:
+    def __init__(self, expected: int) -> None:
+        self._left = expected
+        self.is_complete = Event()
+        """Set when all expected records are committed."""
         self.rejects = 0
         self.commits_ms: list[float] = []
-        self.files = 0
-        self.file_bytes = 0
 
     def batch_done(self, event: BatchDone) -> None:
         """Add a batch."""
         self.rejects += event.rejects
         self.commits_ms.append(event.commit_ms)
-        self.files += event.files
-        self.file_bytes += event.file_bytes
+        self._left -= event.records
+        if self._left <= 0:
+            self.is_complete.set()
 
     def maintenance_done(self, event: MaintenanceDone) -> None:
         """Ignore the event: maintenance is off, because Spark's own sinks have none."""
@@ -96,7 +101,7 @@ def definition(request: Request, folder: Path) -> PipelineDefinition:
         sink=request["sink"],
         table=TABLE,
         catalog=catalog,
-        schema=SCHEMA,
+        value=value_section(request.get("kind", "json"), folder, request.get("registry", "")),
         trigger_ms=request.get("trigger_ms") or 100,
     )
     path = folder / "orders.toml"
@@ -134,27 +139,34 @@ class Pipelines:
         self._running: RunningPipeline | None = None
 
     def run(self, request: Request) -> Answer:
-        """Write the whole topic, once."""
+        """Write the whole topic, once: by a query, or by Spark jobs without one."""
         place = self._new_folder(request)
-        totals = Totals()
+        totals = Totals(request["records"])
         pipeline = TablePipeline(definition(request, place), observer=totals)
+        is_batch = request.get("way") == BATCH
         begun = time.perf_counter()
-        with pipeline.start(self._spark, once=True) as running:
-            if not running.await_end(RUN_SECONDS_MAX):
+        # The end of the query is within the time, as with AvailableNow.
+        with pipeline.start(self._spark, once=is_batch) as running:
+            wait = running.await_end if is_batch else totals.is_complete.wait
+            if not wait(RUN_SECONDS_MAX):
                 raise TimeoutError(f"the run took over {RUN_SECONDS_MAX} s: {running.query.status}")
         seconds = time.perf_counter() - begun
+        return {"seconds": seconds, **self._count(request, place, totals)}
+
+    def _count(self, request: Request, place: Path, totals: Totals) -> Answer:
+        """Read the table back; count its rows, files and bytes."""
         found = read_back(request["sink"], place, ("_kafka", COLUMNS[0]))
         partitions, offsets = (pc.struct_field(found["_kafka"], n) for n in ("partition", "offset"))
         keys = pc.add(pc.shift_left(partitions.cast(pa.int64()), 40), offsets)
+        files = list((place / "warehouse" / TABLE.replace(".", "/")).rglob("*.parquet"))
         return {
-            "seconds": seconds,
             "rows": len(pc.unique(keys)),
             "doubles": found.num_rows - len(pc.unique(keys)),
             "parsed": found.num_rows - found[COLUMNS[0]].null_count,
             "rejects": totals.rejects,
             "commit_ms": max(totals.commits_ms, default=0.0),
-            "files": totals.files,
-            "file_bytes": totals.file_bytes,
+            "files": len(files),
+            "file_bytes": sum(one.stat().st_size for one in files),
         }
 
     def start(self, request: Request) -> Answer:

@@ -75,6 +75,11 @@ class Worker:
         self.start_seconds = time.perf_counter() - begun
         return self
 
+    @property
+    def pid(self) -> int:
+        """The id of the running process."""
+        return self._running().pid
+
     def ask(self, request: Request, *, timeout_seconds: float = ANSWER_SECONDS_MAX) -> Answer:
         """Send a request, and wait for the answer."""
         process = self._running()

@@ -34,6 +34,8 @@ DELTA_PARTS = (
     "delta-kernel-defaults",
     "delta-kernel-unitycatalog",
 )
+AVRO = "org.apache.spark:spark-avro_2.13:4.1.1"
+"""Of later versions, and for Protobuf, no jar is published in the repository that tests reach."""
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 ICEBERG_S3 = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
 SQLITE = "org.xerial:sqlite-jdbc:3.50.3.0"
@@ -73,6 +75,12 @@ def delta_jars(spark: str) -> tuple[Path, ...]:
     first = f"io.delta:delta-spark_{spark}_2.13:{DELTA_VERSION}"
     others = [f"io.delta:{part}:{DELTA_VERSION}" for part in DELTA_PARTS]
     return _fetched(f"spark-delta-{spark}", (first, *others))
+
+
+@functools.cache
+def avro_jars() -> tuple[Path, ...]:
+    """`from_avro` for Spark 4.1 (0.2 MB)."""
+    return _fetched("spark-avro-4.1", (AVRO,))
 
 
 @functools.cache

@@ -1,0 +1,254 @@
+"""Topic to table by the format of the values, as a stream and as a batch, beside Spark's connector.
+
+    python -m benchmarks.tables_formats [--rounds 3] [--records 2000000] [--sink delta]
+        [--kinds json json-lz4 nested avro protobuf] [--ways stream batch] [--json FILE]
+        [--markdown]
+
+Both sides read the same topic and write the same columns into a new table, with `local[2]`, without
+checksum files, at the settings of `table_contestants`. A stream is a streaming query: AvailableNow
+of the connector, and a query of Penstock that is stopped after its last commit. A batch is one
+Spark job of the connector, and a run of Penstock with `--once`. Contestants take turns, and the
+list is repeated (A B B A …) after rounds that are not counted.
+
+Guarantees: the table has each record once, or the run ends with an error. Each row names the
+processes that used the CPU time, measured in the same rounds. Exit code 1 when a target is missed.
+
+Spark's connector does not parse Protobuf here, because no jar for it can be fetched: its column has
+the bytes. The ratio of that row is a lower bound.
+"""
+
+import argparse
+import dataclasses
+import statistics
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from benchmarks.contestants import Contestant, Stage
+from benchmarks.groups import machine_notes
+from benchmarks.machine import Bystanders, own_cpu_seconds
+from benchmarks.process_work import CLASSES, shares_text
+from benchmarks.report import Sample, noise
+from benchmarks.spark_report import add_output_options, publish
+from benchmarks.spark_workloads import PARTITIONS, fill_with
+from benchmarks.table_contestants import (
+    CONNECTORS,
+    IN_TASK,
+    MODES,
+    OLD,
+    OUR_SINKS,
+    Contestants,
+    Topic,
+)
+from benchmarks.table_kinds import AVRO_SCHEMA, KINDS, SCHEMA_ID, Kind
+from benchmarks.table_workers import Request
+from benchmarks.tables_throughput import BEST, HEADINGS, NAMES, SHOWN
+from benchmarks.targets import Bound, Target
+from benchmarks.variants import PENSTOCK_DURABLE, Values, Variant
+from tests.spark.tables.registry_stub import RegistryStub, registry_stub
+
+WAYS: Final = ("stream", "batch")
+DISTINCT_RECORDS: Final = 100_000
+DATAFRAME_MIN: Final = 1.5
+SIDES: Final = {BEST: "connector", **{mode: NAMES[mode] for mode in MODES}}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One format of values, read in one way."""
+
+    kind: Kind
+    way: str
+
+    @property
+    def workload(self) -> str:
+        """Return the name of the samples."""
+        return f"{self.kind.name}-{self.way}"
+
+    @property
+    def connectors(self) -> Sequence[Variant]:
+        """Return the versions of Spark whose connector can parse the values."""
+        return (OLD,) if self.kind.name == "avro" else CONNECTORS["delta"]
+
+
+def targets(cases: Sequence[Case], sink: str) -> list[Target]:
+    """Return a line for each case and mode."""
+    found = []
+    for case in cases:
+        for mode in MODES:
+            least = case.kind.in_task_min if mode == IN_TASK else DATAFRAME_MIN
+            bound = Bound(least, is_ratio=True, at_least=True)
+            text = f"{case.kind.text}, {SHOWN[sink]}, {case.way}, {NAMES[mode]}"
+            found.append(Target(text, case.workload, "rows_per_s", "rows/s", BEST, mode, bound))
+    return found
+
+
+def measure(
+    contestants: Contestants,
+    cases: Sequence[Case],
+    topics: dict[str, Topic],
+    more: Request,
+    options: argparse.Namespace,
+    console: Console,
+) -> list[Sample]:
+    """Run uncounted rounds, because Java compiles, then the counted ones."""
+    samples: list[Sample] = []
+    turns = [
+        (case, variant) for case in cases for variant in (*_versions(case, options.sink), *MODES)
+    ]
+    for round_number in range(1 - options.warm_up_rounds, options.rounds + 1):
+        for case, variant in turns if round_number % 2 else reversed(turns):
+            values, share = _run(contestants, case, variant, topics, more, options.sink)
+            shown = ", ".join(f"{key} {value:,.4g}" for key, value in values.items())
+            console.print(f"round {round_number}: {case.workload}, {variant.broker}: {shown}")
+            if round_number > 0:
+                samples.append(Sample(case.workload, variant, round_number, values, share))
+    return samples
+
+
+def _versions(case: Case, sink: str) -> Sequence[Variant]:
+    return [one for one in case.connectors if one in CONNECTORS[sink]]
+
+
+def _run(
+    contestants: Contestants,
+    case: Case,
+    variant: Variant,
+    topics: dict[str, Topic],
+    more: Request,
+    sink: str,
+) -> tuple[Values, float]:
+    """Return the figures of one run, and the share of the machine that bystanders used."""
+    bystanders, before = Bystanders(), own_cpu_seconds()
+    request = {"kind": case.kind.name, "way": case.way, **more}
+    values = contestants.run(variant, sink, topics[case.kind.name], request)
+    values["cpu_s"] = own_cpu_seconds() - before
+    return values, bystanders.share(values["cpu_s"])
+
+
+def judged(samples: Sequence[Sample], cases: Sequence[Case]) -> list[Sample]:
+    """Return the samples, and as `BEST` those of the connector's fastest version."""
+    found = list(samples)
+    for case in cases:
+        rates: dict[Variant, list[float]] = {}
+        for one in samples:
+            if one.workload == case.workload and one.variant in case.connectors:
+                rates.setdefault(one.variant, []).append(one.values["rows_per_s"])
+        if rates:
+            best = max(rates, key=lambda variant: statistics.median(rates[variant]))
+            found += [
+                dataclasses.replace(one, variant=BEST)
+                for one in samples
+                if one.workload == case.workload and one.variant == best
+            ]
+    return found
+
+
+def work_notes(samples: Sequence[Sample], cases: Sequence[Case]) -> list[str]:
+    """Return which processes used the CPU time, a line for each case."""
+    lines = []
+    for case in cases:
+        parts = []
+        for variant in (BEST, *MODES):
+            of_case = [
+                one.values
+                for one in samples
+                if one.workload == case.workload and one.variant == variant
+            ]
+            if of_case:
+                sums = {name: sum(one[name] for one in of_case) for name in CLASSES}
+                parts.append(f"{SIDES[variant]}: {shares_text(sums)}")
+        lines.append(f"CPU time of {case.kind.text}, {case.way}: {'; '.join(parts)}")
+    return lines
+
+
+def fill_topics(
+    contestant: Contestant, kinds: Sequence[Kind], records: int, console: Console
+) -> dict[str, Topic]:
+    """Return a filled topic for each format."""
+    topics = {}
+    for kind in kinds:
+        console.print(f"producing {records:,} records: {kind.text}", style="dim")
+        values = kind.values(min(DISTINCT_RECORDS, records))
+        name = fill_with(contestant, values, records, compression=kind.compression)
+        topics[kind.name] = Topic(name, records)
+    return topics
+
+
+def serve_schema(stub: RegistryStub, topic: str) -> None:
+    """Answer the requests for the one schema."""
+    answer = (200, {"schema": AVRO_SCHEMA, "schemaType": "AVRO", "id": SCHEMA_ID, "version": 1})
+    stub.answer(f"/schemas/ids/{SCHEMA_ID}", answer)
+    stub.answer(f"/subjects/{topic}-value/versions/latest", answer)
+
+
+def notes(
+    options: argparse.Namespace, samples: Sequence[Sample], cases: Sequence[Case]
+) -> list[str]:
+    """Return the conditions of the measurement, for the reader of the figures."""
+    sizes = ", ".join(
+        f"{kind.text} {sum(map(len, kind.values(1_000))) / 1_000:.0f} B"
+        for kind in dict.fromkeys(case.kind for case in cases)
+    )
+    return [
+        *machine_notes(),
+        f"{options.records:,} records on {PARTITIONS} partitions of one Penstock broker: {sizes}",
+        (
+            "a stream: the connector with AvailableNow, ours until all is committed and the query "
+            "has stopped; a batch: one Spark job of the connector, and ours with `--once`"
+        ),
+        "Protobuf: the connector writes the bytes without parsing; the ratio is a lower bound",
+        *work_notes(samples, cases),
+        f"{options.rounds} rounds, interleaved; {noise(samples)}",
+    ]
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tables_formats")
+    parser.add_argument("--rounds", type=int, default=3, help="counted repeats (default 3)")
+    parser.add_argument("--warm-up-rounds", type=int, default=1, help="uncounted (default 1)")
+    parser.add_argument("--records", type=int, default=2_000_000, help="default 2000000")
+    parser.add_argument("--sink", choices=OUR_SINKS, default="delta")
+    parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--folder", type=Path, help="folder for the data directories")
+    add_output_options(parser)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; 1 when a target is missed."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    kinds = [KINDS[name] for name in options.kinds]
+    cases = [Case(kind, way) for kind in kinds for way in options.ways]
+    with (
+        Stage({PENSTOCK_DURABLE}, options.folder) as stage,
+        registry_stub() as stub,
+        ExitStack() as stack,
+    ):
+        contestant = stage.contestant(PENSTOCK_DURABLE)
+        contestants = Contestants(stack, contestant, stage.folder / "tables")
+        topics = fill_topics(contestant, kinds, options.records, console)
+        if "avro" in topics:
+            serve_schema(stub, topics["avro"].name)
+        more = {"registry": stub.address}
+        samples = judged(measure(contestants, cases, topics, more, options, console), cases)
+    return publish(
+        samples,
+        targets(cases, options.sink),
+        notes(options, samples, cases),
+        options,
+        console,
+        mark="tables formats",
+        headings=HEADINGS,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
