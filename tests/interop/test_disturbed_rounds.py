@@ -1,4 +1,4 @@
-"""Rounds in which the machine stood still: what is judged in them, and what is not."""
+"""A round in which the machine stood still is judged by lost and repeated records only."""
 
 import time
 

@@ -27,7 +27,7 @@ def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
 
 
 def wait_until(query: StreamingQuery, condition: Callable[[], bool]) -> None:
-    """Wait for what the running query is to bring about."""
+    """Wait until the running query has this effect."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while not condition():
         failure = query.exception()
