@@ -57,7 +57,7 @@ def project_in(folder: Path, bootstrap: str) -> Path:
 
 def run_project(project: Path, folder: Path) -> None:
     missing = [name for name in ("yaml", "grpc_status", "google.rpc") if find_spec(name) is None]
-    assert not missing, f"{missing}: run `make install`, which brings pyspark[pipelines]"
+    assert not missing, f"{missing}: run `make install`, which installs pyspark[pipelines]"
     pyspark = find_spec("pyspark")
     assert pyspark is not None
     assert pyspark.origin is not None

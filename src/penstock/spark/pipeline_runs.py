@@ -23,6 +23,7 @@ from penstock.spark.offsets import StreamOffset
 from penstock.spark.pipeline_files import LoadedPipeline
 from penstock.spark.progress.line import reason_of
 from penstock.spark.session import close_session, has_java_ended, is_of_spark, open_session
+from penstock.spark.tables.commit.command_breaker import CommandBreaker
 from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.inspection.many_status import many_preflight
@@ -36,7 +37,7 @@ from penstock.spark.tables.rules.planner import Plan
 from penstock.spark.tables.run.broker_watch import BrokerListener, watching
 from penstock.spark.tables.run.events import BatchDone, MaintenanceDone, Observer
 from penstock.spark.tables.run.pipeline import RunningPipeline
-from penstock.spark.tables.run.table_pipeline import TablePipeline
+from penstock.spark.tables.run.table_pipeline import TablePipeline, breaker_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,12 +104,13 @@ def run_pipeline(
     )
     # All attempts are one driver: one that fails after it acquired the table fences no later one.
     owned = Owned(uuid4().hex)
+    breaker = breaker_of(definition)
     with opened as operation:
 
         def attempt(now: Attempt) -> None:
             operation.starting()
             listener.starting()
-            _run(loaded, session, choice, now, operation, listener, stop, owned)
+            _run(loaded, session, choice, now, operation, listener, stop, owned, breaker)
 
         supervise(
             attempt,
@@ -129,6 +131,7 @@ def _run(
     listener: RunListener,
     stop: Event,
     owned: Owned,
+    breaker: CommandBreaker,
 ) -> None:
     """Run the pipeline once, with a session of its own."""
     observer = _Both(listener, operation, now)
@@ -136,7 +139,11 @@ def _run(
         if owned.rows.driver is not None:
             require_still_owner(loaded.definition, owned.rows.driver)
         pipeline = TablePipeline(
-            loaded.definition, transform=loaded.transform, observer=observer, owned=owned
+            loaded.definition,
+            transform=loaded.transform,
+            observer=observer,
+            owned=owned,
+            breaker=breaker,
         )
         with pipeline.start(spark, once=choice.once) as running:
             now.started()

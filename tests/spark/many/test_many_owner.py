@@ -12,6 +12,7 @@ import pytest
 
 from penstock.spark.errors import SparkQueryError
 from penstock.spark.tables.commit.circuit_breaker import CircuitOpenError
+from penstock.spark.tables.commit.command_breaker import CommandBreaker
 from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.many import workers
@@ -25,14 +26,21 @@ class Pipelines:
     """Stand-ins for the pipelines of the topics, and one worker."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.given: list[tuple[str, Owned]] = []
+        self.given: list[tuple[str, Owned, CommandBreaker]] = []
         self.running = MagicMock()
-        self.running.bring_available.return_value = True
+        self.running.commit_available.return_value = True
         pipelines = self
 
         class Pipeline:
-            def __init__(self, one: PipelineDefinition, *, owned: Owned, **_: object) -> None:
-                pipelines.given.append((one.source.topics[0], owned))
+            def __init__(
+                self,
+                one: PipelineDefinition,
+                *,
+                owned: Owned,
+                breaker: CommandBreaker,
+                **_: object,
+            ) -> None:
+                pipelines.given.append((one.source.topics[0], owned, breaker))
 
             def open(self, *_: object) -> MagicMock:
                 return pipelines.running
@@ -41,9 +49,9 @@ class Pipelines:
         (self.worker,) = ManyTables(definition(), MagicMock(), MagicMock(), workers=1)._workers
 
     def run(self, *, once: bool) -> None:
-        """Bring what a topic has."""
+        """Commit the records of a topic."""
         self.worker._accept({TOPIC: {0: 5}})
-        self.worker._bring_due(MagicMock(), MagicMock(), Event(), once=once)
+        self.worker._commit_due(MagicMock(), MagicMock(), Event(), once=once)
 
 
 @pytest.fixture
@@ -55,10 +63,12 @@ def test_every_start_of_a_topic_is_one_driver(pipelines: Pipelines) -> None:
     for topic in (TOPIC, "shop.b.x", TOPIC):
         pipelines.worker._opened(topic, MagicMock())
         pipelines.worker._close(topic)
-    (_, first), (_, other), (topic, again) = pipelines.given
+    (_, first, counted), (_, other, not_counted), (topic, again, counts) = pipelines.given
     assert topic == TOPIC
     assert again is first
     assert other.run != first.run
+    assert counts is counted, "all starts of a topic count their bad records together"
+    assert not_counted is not counted
 
 
 def test_the_end_of_a_run_is_judged_for_each_topic(pipelines: Pipelines) -> None:

@@ -21,7 +21,7 @@ def test_an_empty_topic_is_not_opened() -> None:
     one = schedule()
     one.seen({"a": {0: 0, 1: 0}, "b": {0: 0, 1: 5}}, 1.0)
     assert one.next_due(1.0) == "b"
-    one.brought("b", 2.0, is_whole=True)
+    one.committed("b", 2.0, is_whole=True)
     assert one.next_due(2.0) is None
     one.seen({"a": {0: 1, 1: 0}, "b": {0: 0, 1: 5}}, 3.0)
     assert one.next_due(3.0) == "a"
@@ -31,19 +31,19 @@ def test_a_busy_topic_lets_the_others_pass() -> None:
     one = schedule()
     one.seen({"busy": {0: 1_000_000}}, 1.0)
     assert one.next_due(1.0) == "busy"
-    one.brought("busy", 2.0, is_whole=False)
+    one.committed("busy", 2.0, is_whole=False)
     one.seen({"busy": {0: 1_000_000}, "quiet": {0: 1}}, 2.5)
-    one.brought("busy", 3.0, is_whole=False)
+    one.committed("busy", 3.0, is_whole=False)
     assert one.next_due(3.0) == "quiet"
 
 
 def test_a_new_partition_and_a_shorter_log_are_news() -> None:
     one = schedule()
     one.seen({"a": {0: 9}}, 1.0)
-    one.brought("a", 1.0, is_whole=True)
+    one.committed("a", 1.0, is_whole=True)
     one.seen({"a": {0: 9, 1: 0}}, 2.0)
     assert one.next_due(2.0) == "a"
-    one.brought("a", 2.0, is_whole=True)
+    one.committed("a", 2.0, is_whole=True)
     one.seen({"a": {0: 3, 1: 0}}, 3.0)
     assert one.next_due(3.0) == "a"
 
@@ -54,12 +54,12 @@ def test_a_failed_topic_waits_and_the_others_go_on() -> None:
     seconds = one.failed("bad", 0.0, "the store is away", is_lasting=False)
     assert seconds is not None
     assert one.next_due(0.0) == "good"
-    one.brought("good", 0.0, is_whole=True)
+    one.committed("good", 0.0, is_whole=True)
     assert one.next_due(0.0) is None
     assert one.next_moment() == seconds
     assert one.next_due(seconds) == "bad"
     assert one.problems() == {"bad": "the store is away"}
-    one.brought("bad", seconds, is_whole=True)
+    one.committed("bad", seconds, is_whole=True)
     assert one.problems() == {}
     assert one.next_moment() is None
 
@@ -128,7 +128,7 @@ class Scheduling(RuleBasedStateMachine):
         if not is_good:
             self.one.failed(topic, self.now, "x", is_lasting=False)
             return
-        self.one.brought(topic, self.now, is_whole=is_whole)
+        self.one.committed(topic, self.now, is_whole=is_whole)
         if is_whole:
             self.held[topic] = dict(self.ends[topic])
 

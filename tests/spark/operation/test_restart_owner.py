@@ -17,6 +17,7 @@ from penstock.core.errors import BrokerUnreachableError
 from penstock.spark import pipeline_runs
 from penstock.spark.pipeline_files import LoadedPipeline
 from penstock.spark.pipeline_runs import RunChoice, SessionChoice, run_pipeline
+from penstock.spark.tables.commit.command_breaker import CommandBreaker
 from penstock.spark.tables.commit.decisions import Offer
 from penstock.spark.tables.commit.note import BatchRanges, CommitNote, PartitionRange
 from penstock.spark.tables.commit.owned_tables import Owned
@@ -66,11 +67,15 @@ class Command:
         self.definition = ValueWorld(folder, "delta", "n int").definition()
         self.starts: list[Callable[[Owned], None]] = []
         self.stop = _Stop()
-        starts = self.starts
+        self.breakers: list[CommandBreaker] = []
+        starts, breakers = self.starts, self.breakers
 
         class Pipeline:
-            def __init__(self, *_: object, owned: Owned, **__: object) -> None:
+            def __init__(
+                self, *_: object, owned: Owned, breaker: CommandBreaker, **__: object
+            ) -> None:
                 self._owned = owned
+                breakers.append(breaker)
 
             def start(self, *_: object, **__: object) -> MagicMock:
                 starts.pop(0)(self._owned)
@@ -152,6 +157,8 @@ def test_a_start_that_fails_after_it_acquired_the_table_is_repeated(command: Com
     command.run()
     assert not command.starts
     assert command.owner().epoch == 1, "all starts of a command are one driver"
+    first, second = command.breakers
+    assert first is second, "they count their bad records together"
 
 
 def test_a_start_that_fails_after_it_acquired_the_table_checks_the_owner(command: Command) -> None:

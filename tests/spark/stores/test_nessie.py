@@ -33,7 +33,7 @@ from tests.oracle.object_store import object_store
 from tests.oracle.penstock_broker import penstock_broker
 from tests.spark.stores.lake import BUCKET, LakeKind
 from tests.spark.stores.nessie_lake import NessieLake
-from tests.spark.stores.test_one_snapshot import bring, committer
+from tests.spark.stores.test_one_snapshot import commit_range, committer
 from tests.spark.stores.test_store_pipelines import COUNT, penstock, send, write_definition
 from tests.spark.tables.pipeline_world import World
 from tests.spark.tables.table_kinds import (
@@ -90,23 +90,23 @@ def test_the_next_driver_finds_the_notes_of_all_pipelines(kind: LakeKind) -> Non
     kind.create()
     first, second = committer(kind.open(), "orders"), committer(kind.open(), "returns")
     for number in range(3):
-        bring(first, 0, number * 10, number * 10 + 10)
-        bring(second, 1, number * 5, number * 5 + 5)
+        commit_range(first, 0, number * 10, number * 10 + 10)
+        commit_range(second, 1, number * 5, number * 5 + 5)
     table = iceberg(kind.open())
     state = table.load()
     [snapshot] = table._table.metadata.snapshots
     assert snapshot.parent_snapshot_id is None
     assert sorted(state.positions_of("orders").values()) == [30]
     assert sorted(state.positions_of("returns").values()) == [15]
-    bring(committer(kind.open(), "orders", "another run"), 0, 30, 40)
+    commit_range(committer(kind.open(), "orders", "another run"), 0, 30, 40)
     assert offsets_in(kind.read()) == span(0, 0, 40) + span(1, 0, 15)
 
 
 def test_a_commit_of_another_program_hides_no_note(kind: LakeKind) -> None:
     kind.create()
-    bring(committer(kind.open(), "orders"), 0, 0, 10)
+    commit_range(committer(kind.open(), "orders"), 0, 0, 10)
     iceberg(kind.open())._table.append(pa.Table.from_batches([rows_of(7, 0, 1)]).cast(SCHEMA))
-    bring(committer(kind.open(), "orders", "another run"), 0, 10, 20)
+    commit_range(committer(kind.open(), "orders", "another run"), 0, 10, 20)
     assert offsets_in(kind.read()) == span(0, 0, 20) + span(7, 0, 1)
 
 
@@ -115,12 +115,12 @@ def test_a_branch_that_is_reset_holds_what_its_note_says(
 ) -> None:
     kind.create()
     one = committer(kind.open(), "orders")
-    bring(one, 0, 0, 10)
+    commit_range(one, 0, 0, 10)
     before = head_of(nessie)
-    bring(one, 0, 10, 20)
+    commit_range(one, 0, 10, 20)
     reset_to(nessie, before, head_of(nessie))
     assert sorted(kind.open().load().positions_of("orders").values()) == [10]
-    bring(committer(kind.open(), "orders", "another run"), 0, 10, 30)
+    commit_range(committer(kind.open(), "orders", "another run"), 0, 10, 30)
     assert offsets_in(kind.read()) == span(0, 0, 30)
 
 
@@ -129,7 +129,7 @@ def test_files_of_earlier_commits_are_kept(kind: LakeKind, nessie: NessieLake) -
     kind.create()
     one = committer(kind.open(), "orders")
     for number in range(3):
-        bring(one, 0, number * 10, number * 10 + 10)
+        commit_range(one, 0, number * 10, number * 10 + 10)
     before = head_of(nessie)
     table = iceberg(kind.open())
     table.compact(table.load(), target_bytes=2**20)
@@ -151,7 +151,7 @@ def test_a_table_without_a_snapshot_is_refused(kind: LakeKind, nessie: NessieLak
         for number, table in enumerate((first, second)):
             table.append(pa.Table.from_batches([rows_of(number, 0, 5)]).cast(SCHEMA))
     assert offsets_in(kind.read()) == span(1, 0, 5), "Nessie lost the rows of the first writer"
-    bring(committer(kind.open(), "orders"), 0, 0, 10)
+    commit_range(committer(kind.open(), "orders"), 0, 0, 10)
     assert offsets_in(kind.read()) == span(0, 0, 10) + span(1, 0, 5)
 
 
@@ -169,18 +169,18 @@ def test_a_crash_before_the_first_snapshot_leaves_a_table_that_is_refused(
         kind.create()
     with closing(load_catalog("default", **resolved(kind.catalog))) as catalog:
         catalog.drop_table(kind.table_name)
-    bring(committer(kind.create(), "orders"), 0, 0, 10)
+    commit_range(committer(kind.create(), "orders"), 0, 0, 10)
     assert offsets_in(kind.read()) == span(0, 0, 10)
 
 
 def test_new_columns_are_refused_with_the_reason(kind: LakeKind) -> None:
     kind.create()
-    bring(one := committer(kind.open(), "orders"), 0, 0, 10)
+    commit_range(one := committer(kind.open(), "orders"), 0, 0, 10)
     wider = pa.schema([*SCHEMA, pa.field("city", pa.string())])
     offer = Offer(one.driver, batch_ranges((0, 10, 20)), CommitCounts(10))
     with pytest.raises(SchemaRefusedError, match=r"Nessie refused .* issue 11341.*ALTER TABLE"):
         one.commit(offer, written(one.table, (0, 10, 20)), wider)
-    bring(committer(kind.open(), "orders", "another run"), 0, 10, 20)
+    commit_range(committer(kind.open(), "orders", "another run"), 0, 10, 20)
     assert offsets_in(kind.read()) == span(0, 0, 20)
 
 

@@ -54,7 +54,7 @@ def committer(table: Table, pipeline: str, run: str = "run") -> TableCommitter:
     return made
 
 
-def bring(one: TableCommitter, partition: int, start: int, end: int) -> None:
+def commit_range(one: TableCommitter, partition: int, start: int, end: int) -> None:
     found = (partition, start, end)
     offer = Offer(one.driver, batch_ranges(found), CommitCounts(end - start))
     assert isinstance(one.commit(offer, written(one.table, found)), Committed)
@@ -63,8 +63,8 @@ def bring(one: TableCommitter, partition: int, start: int, end: int) -> None:
 def test_the_next_driver_finds_the_notes_of_all_pipelines(kind: IcebergKind) -> None:
     first, second = committer(kind.open(), "orders"), committer(kind.open(), "returns")
     for number in range(3):
-        bring(first, 0, number * 10, number * 10 + 10)
-        bring(second, 1, number * 5, number * 5 + 5)
+        commit_range(first, 0, number * 10, number * 10 + 10)
+        commit_range(second, 1, number * 5, number * 5 + 5)
     table = kind.open()
     assert isinstance(table, IcebergTable)
     state = table.load()
@@ -72,25 +72,25 @@ def test_the_next_driver_finds_the_notes_of_all_pipelines(kind: IcebergKind) -> 
     assert sorted(state.positions_of("orders").values()) == [30]
     assert sorted(state.positions_of("returns").values()) == [15]
     again = committer(kind.open(), "orders", "another run")
-    bring(again, 0, 30, 40)
+    commit_range(again, 0, 30, 40)
     assert offsets_in(kind.read()) == span(0, 0, 40) + span(1, 0, 15)
 
 
 def test_a_commit_of_another_program_hides_no_note(kind: IcebergKind) -> None:
-    bring(committer(kind.open(), "orders"), 0, 0, 10)
+    commit_range(committer(kind.open(), "orders"), 0, 0, 10)
     table = kind.open()
     assert isinstance(table, IcebergTable)
     table._table.append(pa.Table.from_batches([rows_of(7, 0, 1)]).cast(SCHEMA))
     again = committer(kind.open(), "orders", "another run")
-    bring(again, 0, 10, 20)
+    commit_range(again, 0, 10, 20)
     assert offsets_in(kind.read()) == span(0, 0, 20) + span(7, 0, 1)
 
 
 def test_a_rollback_to_a_commit_of_ours_is_what_the_table_holds(kind: IcebergKind) -> None:
     one = committer(kind.open(), "orders")
-    bring(one, 0, 0, 10)
+    commit_range(one, 0, 0, 10)
     earlier = snapshot_of(kind)
-    bring(one, 0, 10, 20)
+    commit_range(one, 0, 10, 20)
     put_back(kind, earlier)
     assert sorted(kind.open().load().positions_of("orders").values()) == [10]
 
@@ -101,7 +101,7 @@ def test_a_rollback_to_a_commit_of_another_program_is_refused(kind: IcebergKind)
     for _ in range(2):  # the first snapshot of a table is its whole history
         table._table.append(pa.Table.from_batches([rows_of(7, 0, 1)]).cast(SCHEMA))
     earlier = snapshot_of(kind)
-    bring(committer(kind.open(), "orders"), 0, 0, 10)
+    commit_range(committer(kind.open(), "orders"), 0, 0, 10)
     put_back(kind, earlier)
     with pytest.raises(NoteError, match="before the last commit of pipeline 'orders'"):
         kind.open().load()

@@ -156,6 +156,8 @@ class BatchWorld:
     kind: str = "fake"
     rows: Kind = field(init=False)
     rejects: Kind = field(init=False)
+    offered: list[int] = field(default_factory=list)
+    """The number of records in each attempt of a commit."""
 
     def __post_init__(self) -> None:
         value_schema = new_parser(self._parser(self.definition(RULES[0]))).schema
@@ -210,7 +212,8 @@ class BatchWorld:
                 for at, size, end in zip(positions, life.sizes, ENDS, strict=True)
             ]
             batch = [(n, *one) for n, one in enumerate(zip(positions, ends, strict=True))]
-            driver.bring(writer.write(ranges_of([one for one in batch if one[1] < one[2]])))
+            report = writer.write(ranges_of([one for one in batch if one[1] < one[2]]))
+            driver.commit(report, lambda _ranges, records, _rejects: self.offered.append(records))
             positions = ends
 
     def replay(self, rule: str, drama: Drama | None = None, *, anew: bool = False) -> None:

@@ -111,7 +111,7 @@ def stream(start: int, end: int) -> list[Row]:
     return change_rows(changes, start)
 
 
-def bring_changes(one: TableCommitter, start: int, end: int) -> Committed | Skip | Trim:
+def commit_changes(one: TableCommitter, start: int, end: int) -> Committed | Skip | Trim:
     """Write the changes of these offsets of the stream, and commit them."""
     ranges = batch_ranges((0, start, end))
     offer = Offer(one.driver, ranges, CommitCounts(end - start))

@@ -1,6 +1,6 @@
 """Tables of other owners for the contract suite: how one is created, written to and read back.
 
-A `Contract` describes a table that Spark creates and Penstock's required behaviour. `brought`
+A `Contract` describes a table that Spark creates and Penstock's required behaviour. `committed`
 writes every writable table: two batches with a compaction in between.
 """
 
@@ -72,7 +72,7 @@ COME: Sequence[Mapping[str, Any]] = (
     {"id": 100, "amount": -1.0, "city": CITY, "at": TIME},
     {"id": 101, "city": CITY, "at": TIME},
 )
-"""What the first batch brings: a key that some tables have, a number below 0, no number."""
+"""The rows of the first batch: a key that some tables have, a number below 0, no number."""
 
 
 def sampled(contracts: Mapping[str, Contract], always: Sequence[str] = ()) -> dict[str, Contract]:
@@ -109,10 +109,10 @@ def statements(table: str, format_: str, one: Contract) -> list[str]:
     return [first, *(text.format(t=table) for text in one.after)]
 
 
-def brought(world: ForeignWorld, contract: Contract) -> list[Row]:
+def committed(world: ForeignWorld, contract: Contract) -> list[Row]:
     """Two batches with a compaction in between; what must be in the table."""
     pipeline = world.start()
-    pipeline.bring(*COME, keys=[{"id": one["id"]} for one in COME])
+    pipeline.commit(*COME, keys=[{"id": one["id"]} for one in COME])
     come = [one for n, one in enumerate(COME) if n not in contract.rejected]
     rows = [*contract.held, *((int(one["id"]), one.get("amount")) for one in come)]
     if world.mode == "upsert":
@@ -121,7 +121,7 @@ def brought(world: ForeignWorld, contract: Contract) -> list[Row]:
     table = open_table(settings, settings.name)
     table.compact(table.load(), target_bytes=2**20)
     if world.mode == "append":
-        pipeline.bring({"id": 102, "amount": 2.0})
+        pipeline.commit({"id": 102, "amount": 2.0})
         return sorted([*rows, (102, 2.0)], key=repr)
-    pipeline.bring({"id": 102, "amount": 2.0}, None, keys=[{"id": 102}, {"id": 5}])
+    pipeline.commit({"id": 102, "amount": 2.0}, None, keys=[{"id": 102}, {"id": 5}])
     return sorted([*(one for one in rows if one[0] != 5), (102, 2.0)], key=repr)

@@ -83,7 +83,7 @@ class ForeignWorld:
 
 @dataclass
 class ForeignPipeline:
-    """One driver; `bring` is one micro-batch."""
+    """One driver; `commit` is one micro-batch."""
 
     definition: PipelineDefinition
     next_offset: int = 0
@@ -100,15 +100,15 @@ class ForeignPipeline:
         wanted = require_change(held, new_parser(parser).schema, may_widen=rows.may_widen)
         plans = Plans(self.definition, parser, wanted.schema, rows, rejects, is_staged=False)
         run = uuid4().hex
-        brought, rejected = (
+        of_rows, of_rejects = (
             TableCommitter(one, "orders", run, sleep_s=lambda _seconds: None)
             for one in (rows, rejects)
         )
         self.writer = BatchWriter(plans, self.definition.expectations, self._written, None)
-        self.driver = BatchDriver(brought, rejected, self.writer.write, renew=plans.renew)
-        acquire_tables(rejected, brought, ranges_of(0, 0))
+        self.driver = BatchDriver(of_rows, of_rejects, self.writer.write, renew=plans.renew)
+        acquire_tables(of_rejects, of_rows, ranges_of(0, 0))
 
-    def bring(self, *values: Value, keys: Sequence[object] = ()) -> None:
+    def commit(self, *values: Value, keys: Sequence[object] = ()) -> None:
         """Commit these records as one batch."""
         self.write(*values, keys=keys)()
 
@@ -118,7 +118,7 @@ class ForeignPipeline:
         self.next_offset = end
         self._come = records(start, values, keys)
         report = self.writer.write(ranges_of(start, end))
-        return lambda: self.driver.bring(report)
+        return lambda: self.driver.commit(report)
 
     def _written(self, ranges: BatchRanges, plan: TaskPlan) -> list[TaskReport]:
         assert self._come is not None

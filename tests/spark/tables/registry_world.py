@@ -112,11 +112,11 @@ class RegistryWorld:
         self.topic[partition].append((key, None))
 
     def batch(self) -> BatchReport | None:
-        """Bring everything that was sent since the last time."""
+        """Commit the records that were sent since the last commit."""
         ends = [len(one) for one in self.topic]
         found = [(n, self.done[n], end) for n, end in enumerate(ends) if self.done[n] < end]
         self.done = ends
-        return self.driver.bring(self.writer.write(ranges_of(found)))
+        return self.driver.commit(self.writer.write(ranges_of(found)))
 
     def _run(self, ranges: BatchRanges, plan: TaskPlan) -> list[TaskReport]:
         """A task for each partition; the last one is the quickest."""

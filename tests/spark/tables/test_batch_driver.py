@@ -19,6 +19,7 @@ from penstock.spark.tables.run.batches import BatchDriver
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.tasks.report import BatchReport
 from tests.spark.tables.batch_world import (
+    EVERYTHING,
     RULES,
     BatchWorld,
     Drama,
@@ -44,7 +45,7 @@ REAL = ["delta", "iceberg"]
 REJECTS_OF_BATCHES = (5, 7)
 """The operations of FIRST that commit rejects: two of each table's taking come before."""
 INSERTION = 12
-"""The operation of a replay by RULES[1] that brings its rows."""
+"""The operation of a replay by RULES[1] that commits its rows."""
 
 NewWorld = Callable[[], BatchWorld]
 
@@ -81,6 +82,20 @@ def test_a_crash_at_each_operation(new_world: NewWorld) -> None:
         for later in LATER:
             wrong = crashed_and_followed(new_world(), at, later)
             assert not wrong, f"a crash after operation {at}, then {later}: {wrong}"
+
+
+def test_the_part_that_the_table_lacks_is_offered(new_world: NewWorld) -> None:
+    """A batch that begins before the end of the table is counted without its first records."""
+    held_before = set()
+    for at in range(length(new_world)):
+        world = new_world()
+        survived(partial(world.live, FIRST, crashed(at)))
+        held = sum(world.rows.open().load().positions_of("orders").values())
+        held_before.add(held)
+        world.offered.clear()
+        world.live(Life(sizes=(4, 2), checkpoint=(0, 0)))
+        assert sum(world.offered) == len(EVERYTHING) - held
+    assert len(held_before) > 2, "some batches are offered in part"
 
 
 @pytest.mark.parametrize("kind", REAL)
@@ -185,7 +200,7 @@ def test_a_replay_does_everything_in_the_middle_of_a_driver(new_world: NewWorld)
 # --- Without a guard ---
 
 
-def rejects_after_rows(driver: BatchDriver, report: BatchReport) -> None:
+def rejects_after_rows(driver: BatchDriver, report: BatchReport, _on_offer: object) -> None:
     rows, rejects = driver.rows, driver.rejects
     offers = [Offer(one.driver, report.ranges, report.counts) for one in (rows, rejects)]
     rows.commit(offers[0], report.files, report.schema)
@@ -212,7 +227,7 @@ def found_wrong(new_world: NewWorld) -> str:
 def test_without_the_order_of_rejects_and_rows_records_are_lost(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(BatchDriver, "bring", rejects_after_rows)
+    monkeypatch.setattr(BatchDriver, "commit", rejects_after_rows)
     wrong = found_wrong(new_world)
     print(f"guard rejects are committed before rows: {wrong}")
     assert "missing" in wrong
@@ -221,7 +236,7 @@ def test_without_the_order_of_rejects_and_rows_records_are_lost(
 def test_without_replacing_rejects_records_are_doubled(
     new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "bring_rejects", added_rejects)
+    monkeypatch.setattr(batches, "commit_rejects", added_rejects)
     wrong = found_wrong(new_world)
     print(f"guard rejects of an earlier attempt are replaced: {wrong}")
     assert "doubled" in wrong

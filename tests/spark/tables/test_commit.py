@@ -207,7 +207,7 @@ def test_offsets_of_another_pipeline_stop_and_others_do_not() -> None:
     assert isinstance(decide(state, offer((0, 0, 10), topic_id="t2")), Commit)
 
 
-def test_a_pipeline_does_not_begin_with_what_another_one_has_brought() -> None:
+def test_a_pipeline_does_not_begin_with_what_another_one_has_committed() -> None:
     state = holding(100, 80, pipeline="renamed")
     first = resume_positions(holding(99, 80), "orders")
     assert first is not None

@@ -135,7 +135,7 @@ class CommitModel(RuleBasedStateMachine):
         assert set(self.world.table.rows()) == said
 
     def teardown(self) -> None:
-        """Undisturbed drivers bring the rest."""
+        """Undisturbed drivers commit the rest."""
         stop_at = dict.fromkeys(PARTITIONS, FIRST_OFFSET)
         last = [
             Run(self.world, "last", None),

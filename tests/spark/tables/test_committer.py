@@ -74,7 +74,7 @@ def committer(table: object, run: str, pipeline: str = "orders") -> TableCommitt
     return TableCommitter(table, pipeline, run, sleep_s=no_wait)  # type: ignore[arg-type]
 
 
-def bring(one: TableCommitter, *found: tuple[int, int, int]) -> Committed | Skip | Trim:
+def commit_ranges(one: TableCommitter, *found: tuple[int, int, int]) -> Committed | Skip | Trim:
     """Write the files of a batch and commit it."""
     rows = sum(end - start for _, start, end in found)
     offer = Offer(one.driver, batch_ranges(*found), CommitCounts(rows))
@@ -84,18 +84,18 @@ def bring(one: TableCommitter, *found: tuple[int, int, int]) -> Committed | Skip
 def test_batches_come_in_and_a_restart_goes_on(kind: Kind) -> None:
     first = committer(kind.open(), "run-a")
     assert first.take() is None
-    assert isinstance(bring(first, (0, 0, 10)), Committed)
-    assert isinstance(bring(first, (0, 10, 20), (1, 0, 5)), Committed)
+    assert isinstance(commit_ranges(first, (0, 0, 10)), Committed)
+    assert isinstance(commit_ranges(first, (0, 10, 20), (1, 0, 5)), Committed)
     second = committer(kind.open(), "run-b")
     resumed = second.take()
     assert resumed is not None
     found = {at: one.offset for at, one in resumed.positions.items()}
     assert found == {TopicPartition("orders", 0): 20, TopicPartition("orders", 1): 5}
-    assert isinstance(bring(second, (0, 10, 20), (1, 0, 5)), Skip)
-    trimmed = bring(second, (0, 15, 25), (1, 5, 6))
+    assert isinstance(commit_ranges(second, (0, 10, 20), (1, 0, 5)), Skip)
+    trimmed = commit_ranges(second, (0, 15, 25), (1, 5, 6))
     assert isinstance(trimmed, Trim)
     left = [(one.partition, one.start_offset, one.end_offset) for one in trimmed.left.ranges]
-    assert isinstance(bring(second, *left), Committed)
+    assert isinstance(commit_ranges(second, *left), Committed)
     assert offsets_in(kind.read()) == span(0, 0, 25) + span(1, 0, 6)
 
 
@@ -103,14 +103,14 @@ def test_batches_come_in_and_a_restart_goes_on(kind: Kind) -> None:
 def test_a_crash_in_a_commit_neither_loses_nor_doubles(kind: Kind, fault: str) -> None:
     first = committer(Unreliable(kind.open(), "", "", fault), "run-a")
     first.take()
-    bring(first, (0, 0, 10))
+    commit_ranges(first, (0, 0, 10))
     with pytest.raises(CrashError):
-        bring(first, (0, 10, 20))
+        commit_ranges(first, (0, 10, 20))
     second = committer(kind.open(), "run-b")
     second.take()
-    replayed = bring(second, (0, 10, 20))
+    replayed = commit_ranges(second, (0, 10, 20))
     assert isinstance(replayed, Skip if fault == "crash after" else Committed)
-    bring(second, (0, 20, 30))
+    commit_ranges(second, (0, 20, 30))
     assert offsets_in(kind.read()) == span(0, 0, 30)
 
 
@@ -120,7 +120,7 @@ def test_a_crash_while_the_table_is_taken_stops_nobody(kind: Kind, fault: str) -
         committer(Unreliable(kind.open(), fault), "run-a").take()
     second = committer(kind.open(), "run-b")
     second.take()
-    bring(second, (0, 0, 10))
+    commit_ranges(second, (0, 0, 10))
     assert offsets_in(kind.read()) == span(0, 0, 10)
 
 
@@ -128,10 +128,10 @@ def test_a_lost_answer_is_found_out(kind: Kind) -> None:
     one = committer(Unreliable(kind.open(), "answer lost", "refused", "answer lost"), "run-a")
     one.take()
     assert one.driver.epoch == 1
-    result = bring(one, (0, 0, 10))
+    result = commit_ranges(one, (0, 0, 10))
     assert isinstance(result, Committed)
     assert result.note.counts.rows == 10
-    bring(one, (0, 10, 20))
+    commit_ranges(one, (0, 10, 20))
     assert offsets_in(kind.read()) == span(0, 0, 20)
 
 
@@ -139,23 +139,23 @@ def test_a_table_that_never_lets_anybody_in_is_told(kind: Kind) -> None:
     one = committer(Unreliable(kind.open(), "", *["refused"] * ATTEMPTS_MAX), "run-a")
     one.take()
     with pytest.raises(CommitStoppedError, match="attempts") as stopped:
-        bring(one, (0, 0, 10))
+        commit_ranges(one, (0, 0, 10))
     assert stopped.value.reason is StopReason.BUSY
-    bring(one, (0, 0, 10))
+    commit_ranges(one, (0, 0, 10))
     assert offsets_in(kind.read()) == span(0, 0, 10)
 
 
 def test_a_zombie_stops_and_its_successor_goes_on(kind: Kind) -> None:
     zombie, successor = committer(kind.open(), "run-a"), committer(kind.open(), "run-b")
     zombie.take()
-    bring(zombie, (0, 0, 10))
+    commit_ranges(zombie, (0, 0, 10))
     successor.take()
     with pytest.raises(CommitStoppedError) as stopped:
-        bring(zombie, (0, 10, 20))
+        commit_ranges(zombie, (0, 10, 20))
     assert stopped.value.reason is StopReason.FENCED
-    bring(successor, (0, 10, 20))
+    commit_ranges(successor, (0, 10, 20))
     with pytest.raises(CommitStoppedError):
-        bring(zombie, (0, 10, 20))
+        commit_ranges(zombie, (0, 10, 20))
     assert offsets_in(kind.read()) == span(0, 0, 20)
 
 
@@ -186,7 +186,7 @@ def test_two_drivers_of_one_pipeline_race(kind: Kind) -> None:
         resumed = one.take()
         at = 0 if resumed is None else resumed.positions[TopicPartition("orders", 0)].offset
         while at < 60:
-            bring(one, (0, at, at + 10))
+            commit_ranges(one, (0, at, at + 10))
             at += 10
 
     raised = race(lambda: drive("run-a"), lambda: drive("run-b"))
@@ -203,7 +203,7 @@ def test_two_pipelines_and_two_compactions_race(kind: Kind) -> None:
         one = TableCommitter(kind.open(), pipeline, f"run of {pipeline}")
         one.take()
         for at in range(0, 50, 10):
-            bring(one, (partition, at, at + 10))
+            commit_ranges(one, (partition, at, at + 10))
 
     def compact() -> None:
         table = kind.open()
@@ -217,15 +217,15 @@ def test_two_pipelines_and_two_compactions_race(kind: Kind) -> None:
     assert offsets_in(kind.read()) == span(0, 0, 50) + span(1, 0, 50)
 
 
-def test_a_backfill_brings_what_was_before(kind: Kind) -> None:
+def test_a_backfill_commits_what_was_before(kind: Kind) -> None:
     main = committer(kind.open(), "run-a")
     main.take(batch_ranges((0, 100, 100)))
-    bring(main, (0, 100, 110))
+    commit_ranges(main, (0, 100, 110))
     backfill = committer(kind.open(), "run-b", "orders backfill")
     backfill.take()
-    bring(backfill, (0, 0, 100))
+    commit_ranges(backfill, (0, 0, 100))
     with pytest.raises(CommitStoppedError) as stopped:
-        bring(backfill, (0, 100, 101))
+        commit_ranges(backfill, (0, 100, 101))
     assert stopped.value.reason is StopReason.OTHER_PIPELINE
-    bring(main, (0, 110, 120))
+    commit_ranges(main, (0, 110, 120))
     assert offsets_in(kind.read()) == span(0, 0, 120)

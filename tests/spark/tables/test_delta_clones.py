@@ -41,7 +41,7 @@ def test_a_table_that_was_converted_is_written(tmp_path: Path, mode: str) -> Non
     with pytest.raises(Exception, match="invalid value: integer `-1`"):
         DeltaTable(world.table).history()  # which is why the entries are read by us
     pipeline = world.start()
-    pipeline.bring({"id": 2, "amount": 20.0}, {"id": 3, "amount": 3.0})
+    pipeline.commit({"id": 2, "amount": 20.0}, {"id": 3, "amount": 3.0})
     facts = DeltaReader(str(world.table), {}).facts()
     assert facts.snapshot_count == DeltaTable(world.table).version() + 1
     assert [one.pipeline for one in facts.commits] == ["orders", "orders"]
@@ -73,8 +73,8 @@ def test_files_of_the_cloned_table_are_left_alone(tmp_path: Path) -> None:
     world = ForeignWorld(tmp_path)
     names = cloned(world, tmp_path / "source")
     pipeline = world.start()
-    pipeline.bring({"id": 3, "amount": 3.0})
-    pipeline.bring({"id": 4, "amount": 4.0})
+    pipeline.commit({"id": 3, "amount": 3.0})
+    pipeline.commit({"id": 4, "amount": 4.0})
     table = open_table(world.definition.table, world.name)
     assert table.compact(table.load(), target_bytes=2**20).removed_count == 2
     assert set(names) < {one.path for one in table.live_files()}
@@ -88,6 +88,6 @@ def test_an_upsert_into_rows_of_the_cloned_table_is_refused_as_that(tmp_path: Pa
     cloned(world, tmp_path / "source")
     pipeline = world.start()
     with pytest.raises(TableRefusedError, match="is a shallow clone"):
-        pipeline.bring({"id": 2, "amount": 20.0})
+        pipeline.commit({"id": 2, "amount": 20.0})
     assert world.rows("id", "amount") == [(1, 1.0)] * 2 + [(2, 2.0)] * 2
     assert DeltaTable(tmp_path / "source").version() == 1

@@ -37,8 +37,8 @@ def test_a_row_that_breaks_a_check_is_a_reject_with_its_name(tmp_path: Path, mod
     world = made(tmp_path, mode)
     create_foreign(world.table, protocol_of(writer=3), fields=PLAIN, properties=CHECK)
     pipeline = world.start()
-    pipeline.bring({"id": 1, "amount": 5.0}, {"id": 2, "amount": -5.0}, {"id": 3})
-    pipeline.bring({"id": 4, "amount": 1.0})
+    pipeline.commit({"id": 1, "amount": 5.0}, {"id": 2, "amount": -5.0}, {"id": 3})
+    pipeline.commit({"id": 4, "amount": 1.0})
     assert world.rows("id", "amount") == [(1, 5.0), (4, 1.0)]
     reason = "CHECK pos: amount > 0"
     assert world.rejects() == [(1, "constraint", reason), (2, "constraint", reason)]
@@ -49,7 +49,7 @@ def test_a_row_that_breaks_an_invariant_is_a_reject(tmp_path: Path, mode: str) -
     world = made(tmp_path, mode)
     fields = [column("id"), column("amount", "double", INVARIANT)]
     create_foreign(world.table, protocol_of(writer=2), fields=fields)
-    world.start().bring({"id": 1, "amount": 5.0}, {"id": 2, "amount": -5.0}, {"id": 3})
+    world.start().commit({"id": 1, "amount": 5.0}, {"id": 2, "amount": -5.0}, {"id": 3})
     assert world.rows("id") == [(1,)]
     reason = "INVARIANT amount: amount > 0"
     assert world.rejects() == [(1, "constraint", reason), (2, "constraint", reason)]
@@ -60,7 +60,7 @@ def test_a_row_without_a_required_value_is_a_reject(tmp_path: Path, mode: str) -
     world = made(tmp_path, mode)
     fields = [column("id"), column("amount", "double", nullable=False)]
     create_foreign(world.table, protocol_of(writer=2), fields=fields)
-    world.start().bring({"id": 1, "amount": 5.0}, {"id": 2})
+    world.start().commit({"id": 1, "amount": 5.0}, {"id": 2})
     assert world.rows("id") == [(1,)]
     assert world.rejects() == [(1, "missing_value", "NOT NULL amount: the column has no value")]
     (required,) = [one for one in DeltaTable(world.table).schema().fields if one.name == "amount"]
@@ -79,7 +79,7 @@ def test_a_text_longer_than_its_column_is_a_reject(tmp_path: Path) -> None:
     world = made(tmp_path, schema="id bigint, name string")
     named = column("name", "string", {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"})
     create_foreign(world.table, protocol_of(writer=2), fields=[column("id"), named])
-    world.start().bring({"id": 1, "name": "abc"}, {"id": 2, "name": "abcd"}, {"id": 3})
+    world.start().commit({"id": 1, "name": "abc"}, {"id": 2, "name": "abcd"}, {"id": 3})
     assert world.rows("id") == [(1,), (3,)]
     assert [one[0] for one in world.rejects()] == [1]
 
@@ -90,7 +90,7 @@ def test_a_check_about_a_column_that_values_do_not_have(tmp_path: Path) -> None:
     fields = [*PLAIN, column("city", "string")]
     properties = {"delta.constraints.nowhere": "city IS NULL OR city <> 'x'"}
     create_foreign(world.table, protocol_of(writer=3), fields=fields, properties=properties)
-    world.start().bring({"id": 1, "amount": 5.0})
+    world.start().commit({"id": 1, "amount": 5.0})
     assert world.rows("id") == [(1,)]
 
 
@@ -100,7 +100,7 @@ def test_a_number_is_judged_as_wide_as_the_table_has_it(tmp_path: Path) -> None:
     fields = [column("id"), column("amount", "long")]
     properties = {"delta.constraints.big": "amount * 2 > 0"}
     create_foreign(world.table, protocol_of(writer=3), fields=fields, properties=properties)
-    world.start().bring({"id": 1, "amount": 2_000_000_000})
+    world.start().commit({"id": 1, "amount": 2_000_000_000})
     assert world.rows("id", "amount") == [(1, 2_000_000_000)]
 
 
@@ -108,8 +108,8 @@ def test_a_deletion_is_asked_no_rule(tmp_path: Path) -> None:
     world = made(tmp_path, "upsert")
     create_foreign(world.table, protocol_of(writer=3), fields=PLAIN, properties=CHECK)
     pipeline = world.start()
-    pipeline.bring({"id": 1, "amount": 5.0}, {"id": 2, "amount": 5.0}, keys=[{"id": 1}, {"id": 2}])
-    pipeline.bring(None, keys=[{"id": 1}])
+    pipeline.commit({"id": 1, "amount": 5.0}, {"id": 2, "amount": 5.0}, keys=[{"id": 1}, {"id": 2}])
+    pipeline.commit(None, keys=[{"id": 1}])
     assert world.rows("id") == [(2,)]
 
 
@@ -121,15 +121,15 @@ def test_a_constraint_that_is_added_while_it_runs_is_kept_from_the_next_commit(
     world = made(tmp_path, mode)
     create_foreign(world.table, protocol_of(writer=3), fields=PLAIN)
     pipeline = world.start()
-    pipeline.bring({"id": 1, "amount": 5.0})
+    pipeline.commit({"id": 1, "amount": 5.0})
     commit = pipeline.write({"id": 2, "amount": -5.0}, {"id": 3, "amount": 5.0})
     DeltaTable(world.table).alter.add_constraint({"pos": "amount > 0"})
     commit()
-    pipeline.bring({"id": 4, "amount": -1.0})
+    pipeline.commit({"id": 4, "amount": -1.0})
     assert world.rows("id") == [(1,), (3,)]
     assert [one[0] for one in world.rejects()] == [1, 3]
     DeltaTable(world.table).alter.drop_constraint("pos")
-    pipeline.bring({"id": 5, "amount": -1.0}, {"id": 6, "amount": 1.0})
+    pipeline.commit({"id": 5, "amount": -1.0}, {"id": 6, "amount": 1.0})
     assert world.rows("id") == [(1,), (3,), (5,), (6,)]
     assert [one[0] for one in world.rejects()] == [1, 3]
 
@@ -175,7 +175,7 @@ def test_rows_of_the_table_that_break_its_constraint_are_told_as_that(tmp_path: 
     write_deltalake(world.table, pa.table({"id": [1, 2], "amount": [-1.0, 1.0]}), mode="append")
     DeltaTable(world.table).alter.set_table_properties(CHECK, raise_if_not_exists=False)
     with pytest.raises(TableRefusedError, match="Correct or delete these rows"):
-        world.start().bring({"id": 2, "amount": 3.0})
+        world.start().commit({"id": 2, "amount": 3.0})
 
 
 # --- The rules themselves ---

@@ -64,8 +64,8 @@ def test_a_feature_is_written_right_or_refused(tmp_path: Path, name: str, mode: 
         assert DeltaTable(world.table).version() == before
         return
     pipeline = world.start()
-    pipeline.bring({"id": 2, "amount": 20.0}, {"id": 3, "amount": 3.0})
-    pipeline.bring({"id": 4, "amount": 4.0})
+    pipeline.commit({"id": 2, "amount": 20.0}, {"id": 3, "amount": 3.0})
+    pipeline.commit({"id": 4, "amount": 4.0})
     rows = {
         "append": [(1, 1.0), (2, 2.0), (2, 20.0), (3, 3.0), (4, 4.0)],
         "upsert": [(1, 1.0), (2, 20.0), (3, 3.0), (4, 4.0)],
@@ -92,7 +92,7 @@ def test_a_change_data_feed_has_every_change(tmp_path: Path, mode: str) -> None:
     world = ForeignWorld(tmp_path, "id bigint, amount double", mode)
     rows = pa.table({"id": [1, 2], "amount": [1.0, 2.0]})
     write_deltalake(world.table, rows, configuration={"delta.enableChangeDataFeed": "true"})
-    world.start().bring({"id": 2, "amount": 20.0}, {"id": 3, "amount": 3.0})
+    world.start().commit({"id": 2, "amount": 20.0}, {"id": 3, "amount": 3.0})
     found = pa.table(DeltaTable(world.table).load_cdf(starting_version=1).read_all())
     kinds = zip(found["id"].to_pylist(), found["_change_type"].to_pylist(), strict=True)
     assert (

@@ -105,7 +105,7 @@ def rows_of(values: Sequence[object]) -> list[list[dict[str, object]]]:
     return [[{"id": next(numbers), "x": one} for one in batch] for batch in batches]
 
 
-def bring(table: Table, batches: Sequence[Sequence[dict[str, object]]], way: str) -> None:
+def commit(table: Table, batches: Sequence[Sequence[dict[str, object]]], way: str) -> None:
     driver, state = taken(table, "run-a")
     offset = 0
     for batch in batches:
@@ -174,7 +174,7 @@ def is_refused(kind: pa.DataType, way: str) -> bool:
 def test_readers_find_every_row(tmp_path: Path, name: str, way: str) -> None:
     kind, values = COLUMNS[name]
     delta_kind = DeltaKind(tmp_path, schema=schema_of(kind))
-    bring(delta_kind.create(), rows_of(values), way)
+    commit(delta_kind.create(), rows_of(values), way)
     if is_refused(kind, way):
         with pytest.raises(pa.ArrowNotImplementedError, match="_view"):
             missed(delta_kind.uri, values)
@@ -239,7 +239,7 @@ def test_what_a_user_has_set_stays(tmp_path: Path, setting: tuple[str, str], way
     write_deltalake(kind.uri, kind.schema.empty_table())
     set_property(kind, *setting)
     large = COLUMNS["large decimal"][1]
-    bring(kind.open(), rows_of(large), way)
+    commit(kind.open(), rows_of(large), way)
     found = properties_of(kind)
     assert {key: found[key] for key in (COLUMNS_KEY, COUNT_KEY) if key in found} == dict([setting])
     told = pa.table(DeltaTable(kind.uri).get_add_actions(flatten=True)).to_pylist()
@@ -351,7 +351,7 @@ def test_engines_find_every_row(tmp_path: Path, engine: str) -> None:
     ways, every = (["append", "compaction"], 3) if engine == "spark" else (WAYS, 1)
     for way in ways:
         kind = DeltaKind(tmp_path / way, schema=schema)
-        bring(kind.create(), whole_rows(), way)
+        commit(kind.create(), whole_rows(), way)
         for number, (condition, wanted) in enumerate(list(questions(engine))[::every]):
             name = f"{way}-{number}"
             jobs.append({"name": name, "format": "delta", "location": kind.uri, "where": condition})

@@ -118,7 +118,7 @@ def test_a_restore_before_it_is_the_same_again() -> None:
 
 
 def test_when_the_same_files_came_back_otherwise_the_time_decides_or_nobody() -> None:
-    """Version 2 brought rows, 3 deleted them: only 3 has offsets without rows."""
+    """Version 2 added rows, 3 deleted them: only 3 has offsets without rows."""
     versions = at_minutes(0, 1, 2, 3, 4, same=[1, 3])
     assert [chosen(versions, one) for one in (1.5, 3.5, None)] == [[1], [3], [3, 1]]
 
@@ -204,8 +204,8 @@ class Shop:
         return next(iter(positions.values()), 0)
 
 
-def brought_again(shop: Shop) -> TableState:
-    """A driver that starts without a checkpoint brings what is missing, up to offset 30."""
+def committed_again(shop: Shop) -> TableState:
+    """A driver that starts without a checkpoint commits the missing records, up to offset 30."""
     table = shop.kind.open()
     driver, state = taken(table, "run-b")
     start = next(iter(state.positions_of("orders").values()), 0)
@@ -225,7 +225,7 @@ def test_after_a_restore_to_a_time_nothing_is_twice_and_nothing_missing(
     assert shop.held() == 10
     running = shop.table.load()  # a driver that runs on sees the same
     assert list(running.positions_of("orders").values()) == [10]
-    state = brought_again(shop)
+    state = committed_again(shop)
     assert offsets_in(shop.kind.read()) == span(0, 0, 30)
     assert shop.kind.open().load() == state
 
@@ -257,7 +257,7 @@ def test_a_restore_over_several_steps_of_a_log_with_compactions_and_checkpoints(
     assert shop.held() == 30
     shop.restore(shop.versions[1], {"version": None, "timestamp": None})
     assert shop.held() == 20
-    brought_again(shop)
+    committed_again(shop)
     assert offsets_in(shop.kind.read()) == span(0, 0, 30)
 
 
@@ -339,5 +339,5 @@ def test_files_that_were_taken_out_make_another_version(tmp_path: Path) -> None:
     shop.batch()
     shop.restore(shop.versions[0], ZONELESS)
     assert shop.held() == 10
-    brought_again(shop)
+    committed_again(shop)
     assert offsets_in(shop.kind.read()) == span(0, 0, 30)

@@ -68,10 +68,10 @@ def test_times_that_a_merge_would_change_refuse_the_table(
     filled(world, at, inside, is_int96=True)
     pipeline = world.start()
     with pytest.raises(TableRefusedError, match=rf"INT96.*column {named}"):
-        pipeline.bring({"id": 2, "amount": 20.0})
+        pipeline.commit({"id": 2, "amount": 20.0})
     appending = ForeignWorld(tmp_path / "other")
     filled(appending, at, inside, is_int96=True)
-    appending.start().bring({"id": 2, "amount": 20.0})
+    appending.start().commit({"id": 2, "amount": 20.0})
 
 
 @pytest.mark.parametrize(("at", "is_int96"), [(NEAR, True), (FAR, False), (EARLY, False)], ids=str)
@@ -79,8 +79,8 @@ def test_other_times_are_kept(tmp_path: Path, at: datetime, *, is_int96: bool) -
     world = ForeignWorld(tmp_path, mode="upsert")
     filled(world, at, at, is_int96=is_int96)
     pipeline = world.start()
-    pipeline.bring({"id": 2, "amount": 20.0})
-    pipeline.bring({"id": 3, "amount": 3.0})
+    pipeline.commit({"id": 2, "amount": 20.0})
+    pipeline.commit({"id": 3, "amount": 3.0})
     assert world.rows("id", "at")[0] == (1, at)
 
 
@@ -92,7 +92,7 @@ def test_bounds_of_the_log_count_only_inside_of_what_can_be_kept(tmp_path: Path)
         filled(world, at, NEAR, bounds, is_int96=True)
         pipeline = world.start()
         if folder == "near":
-            pipeline.bring({"id": 2, "amount": 20.0})
+            pipeline.commit({"id": 2, "amount": 20.0})
             continue
         with pytest.raises(TableRefusedError, match="INT96"):
-            pipeline.bring({"id": 2, "amount": 20.0})
+            pipeline.commit({"id": 2, "amount": 20.0})

@@ -31,33 +31,33 @@ def test_a_renamed_field_is_noticed(
 ) -> None:
     """It emptied its column silently. A column that never had values says nothing."""
     world = ValueWorld(tmp_path, format_, "id bigint, amount double, city string")
-    world.bring([{"id": n, "amount": 1.0} for n in range(3)])
+    world.commit([{"id": n, "amount": 1.0} for n in range(3)])
     assert noted(world) == {"city": NEVER}
     with caplog.at_level(logging.WARNING):
-        world.bring([{"id": n, "total": 1.0} for n in range(60)])
+        world.commit([{"id": n, "total": 1.0} for n in range(60)])
         assert noted(world) == {"amount": 60, "city": NEVER}
         assert not caplog.records
         for _ in range(2):
-            world.bring([{"id": n, "total": 1.0} for n in range(60)])
+            world.commit([{"id": n, "total": 1.0} for n in range(60)])
     assert [one.getMessage().split(",")[0] for one in caplog.records] == [
         "Column 'amount' had values"
     ]
     assert noted(world)["amount"] == 180
-    world.bring([{"id": 1, "amount": None}, {"id": 2, "amount": 2.0}])
+    world.commit([{"id": 1, "amount": None}, {"id": 2, "amount": 2.0}])
     assert noted(world) == {"city": NEVER}
 
 
 @formats
 def test_commits_without_rows_change_nothing(tmp_path: Path, format_: str) -> None:
-    """Of bad records nothing is known, and a driver that takes the table brings none."""
+    """Of bad records nothing is known, and a driver that acquires the table commits none."""
     world = ValueWorld(tmp_path, format_, "id bigint, amount double")
-    world.bring([b"bad"])
+    world.commit([b"bad"])
     assert world.rows.open().load().notes["orders"].empty_columns is None
-    world.bring([{"id": 1}])
+    world.commit([{"id": 1}])
     assert noted(world) == {"amount": NEVER}
-    world.bring([{"id": 2, "amount": 1.0}])
-    world.bring([{"id": 3}])
-    world.bring([b"bad"])
+    world.commit([{"id": 2, "amount": 1.0}])
+    world.commit([{"id": 3}])
+    world.commit([b"bad"])
     assert noted(world) == {"amount": 1}
 
 
@@ -66,10 +66,10 @@ def test_a_column_that_comes_with_the_commit_never_had_a_value(
     tmp_path: Path, format_: str
 ) -> None:
     world = ValueWorld(tmp_path, format_, "id bigint")
-    world.bring([{"id": 1}])
+    world.commit([{"id": 1}])
     world.ddl = "id bigint, amount double"
-    world.bring([{"id": 2}])
-    world.bring([{"id": 3}])
+    world.commit([{"id": 2}])
+    world.commit([{"id": 3}])
     assert noted(world) == {"amount": NEVER}
     assert "amount" in world.rows.open().schema().names
 
@@ -77,16 +77,16 @@ def test_a_column_that_comes_with_the_commit_never_had_a_value(
 def test_an_upsert_looks_at_values_and_not_at_deletions(tmp_path: Path) -> None:
     keyed = {"mode": "upsert", "key": ["id"]}
     world = ValueWorld(tmp_path, "delta", "id bigint, amount double", keyed)
-    world.bring([{"id": 1, "amount": 1.0}])
-    world.bring([None], keys=[b'{"id": 1}'])
+    world.commit([{"id": 1, "amount": 1.0}])
+    world.commit([None], keys=[b'{"id": 1}'])
     assert noted(world) == {}
-    world.bring([{"id": 2}])
+    world.commit([{"id": 2}])
     assert noted(world) == {"amount": 1}
 
 
 def test_the_table_of_bad_records_has_no_such_note(tmp_path: Path) -> None:
     world = ValueWorld(tmp_path, "delta", "id bigint, amount double")
-    world.bring([{"id": 1}, b"bad"])
+    world.commit([{"id": 1}, b"bad"])
     assert world.rejects.open().load().notes["orders"].empty_columns is None
 
 

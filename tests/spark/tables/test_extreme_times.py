@@ -41,7 +41,7 @@ DAY = {"partition_by": ["day(_kafka.timestamp)"]}
 @pytest.mark.parametrize("value", SHOWN.values(), ids=SHOWN)
 def test_a_time_at_the_edge_is_a_row(tmp_path: Path, format_: str, value: object) -> None:
     world = ValueWorld(tmp_path, format_, "id bigint, at timestamp")
-    world.bring([{"id": 1, "at": value}, {"id": 2, "at": "2026-01-01T00:00:00Z"}])
+    world.commit([{"id": 1, "at": value}, {"id": 2, "at": "2026-01-01T00:00:00Z"}])
     assert world.reasons() == {}
     years = {found.year for _, found in world.held("id", "at")}
     assert years in ({2026, 9999}, {2026, 1})
@@ -53,7 +53,7 @@ def test_a_time_that_cannot_be_shown_is_a_reject(
     tmp_path: Path, format_: str, value: object
 ) -> None:
     world = ValueWorld(tmp_path, format_, "id bigint, at timestamp")
-    world.bring([{"id": 1, "at": value}, {"id": 2, "at": "2026-01-01T00:00:00Z"}])
+    world.commit([{"id": 1, "at": value}, {"id": 2, "at": "2026-01-01T00:00:00Z"}])
     assert [one for (one,) in world.held("id")] == [2]
     assert list(world.reasons()) == [0]
     assert "column 'at'" in world.reasons()[0]
@@ -78,7 +78,7 @@ def test_times_inside_of_columns_count_too(
 ) -> None:
     world = ValueWorld(tmp_path, format_, f"id bigint, {ddl}")
     good = [{"id": number} for number in range(5)]
-    world.bring([*good, {"id": 5, **bad}, {"id": 6}])
+    world.commit([*good, {"id": 5, **bad}, {"id": 6}])
     assert [one for (one,) in world.held("id")] == [0, 1, 2, 3, 4, 6]
     assert list(world.reasons()) == [5]
 
@@ -89,7 +89,7 @@ def test_partitions_of_times_at_the_edge(tmp_path: Path, format_: str, transform
     world = ValueWorld(
         tmp_path, format_, "id bigint, at timestamp", {"partition_by": [f"{transform}(at)"]}
     )
-    world.bring([{"id": number, "at": one} for number, one in enumerate((FIRST, LAST, 1 << 40))])
+    world.commit([{"id": number, "at": one} for number, one in enumerate((FIRST, LAST, 1 << 40))])
     assert world.held("id", "at") == [
         (0, datetime(1, 1, 1, tzinfo=UTC)),
         (1, datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
@@ -107,7 +107,7 @@ def test_a_record_with_such_a_timestamp_is_a_reject(
 ) -> None:
     world = ValueWorld(tmp_path, format_, "id bigint", table)
     times = [GOOD_US, BEYOND_US, -BEYOND_US, BEYOND_US]
-    world.bring([{"id": 0}, {"id": 1}, {"id": 2}, b"no JSON"], times)
+    world.commit([{"id": 0}, {"id": 1}, {"id": 2}, b"no JSON"], times)
     assert world.held("id") == [(0,)]
     reasons = world.reasons()
     assert sorted(reasons) == [1, 2, 3]
@@ -123,7 +123,7 @@ def test_a_record_with_such_a_timestamp_is_a_reject(
 @pytest.mark.parametrize("format_", FORMATS)
 def test_it_can_be_put_in_again_without_its_timestamp(tmp_path: Path, format_: str) -> None:
     world = ValueWorld(tmp_path, format_, "id bigint", DAY)
-    world.bring([{"id": 0}, {"id": 1}], [GOOD_US, BEYOND_US])
+    world.commit([{"id": 0}, {"id": 1}], [GOOD_US, BEYOND_US])
     world.replay()
     assert world.reasons() == {}
     assert world.held("id", "_kafka")[1][1]["timestamp"] is None
@@ -133,7 +133,7 @@ def test_it_can_be_put_in_again_without_its_timestamp(tmp_path: Path, format_: s
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_table_without_metadata_does_not_mind_timestamps(tmp_path: Path, format_: str) -> None:
     world = ValueWorld(tmp_path, format_, "id bigint", {"metadata": "none"})
-    world.bring([{"id": 0}, {"id": 1}], [GOOD_US, BEYOND_US])
+    world.commit([{"id": 0}, {"id": 1}], [GOOD_US, BEYOND_US])
     assert world.held("id") == [(0,), (1,)]
     assert world.reasons() == {}
 
@@ -142,12 +142,12 @@ def test_a_table_without_metadata_does_not_mind_timestamps(tmp_path: Path, forma
 def test_a_deletion_with_such_a_timestamp_or_key(tmp_path: Path, format_: str) -> None:
     keyed = {"mode": "upsert", "key": ["id"]}
     world = ValueWorld(tmp_path / "ids", format_, "id bigint", keyed)
-    world.bring([{"id": 0}, {"id": 1}])
-    world.bring([None], [BEYOND_US], [b"1"])
+    world.commit([{"id": 0}, {"id": 1}])
+    world.commit([None], [BEYOND_US], [b"1"])
     assert world.held("id") == [(0,)]
     world = ValueWorld(
         tmp_path / "times", format_, "at timestamp", {"mode": "upsert", "key": ["at"]}
     )
-    world.bring([{"at": 0}, None], None, [b"k", b"253402300800"])
+    world.commit([{"at": 0}, None], None, [b"k", b"253402300800"])
     assert len(world.held("at")) == 1
     assert "years 1 to 9999" in world.reasons()[1]

@@ -40,8 +40,8 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
     return made
 
 
-def brought(table: Table, pipeline: str, start: int, end: int) -> None:
-    """A pipeline that takes the table and brings these offsets of one partition."""
+def commit_offsets(table: Table, pipeline: str, start: int, end: int) -> None:
+    """A pipeline that acquires the table and commits these offsets of one partition."""
     driver, state = taken(table, uuid4().hex, pipeline)
     table.append(commit_of(state, driver, (0, start, end)), written(table, (0, start, end)))
 
@@ -52,7 +52,7 @@ def forgotten(table: Table, pipeline: str) -> None:
 
 def test_a_forgotten_pipeline_holds_nothing_and_its_rows_stay(kind: Kind) -> None:
     table = kind.create()
-    brought(table, "orders", 0, 5)
+    commit_offsets(table, "orders", 0, 5)
     forgotten(table, "orders")
     for one in (table, kind.open()):
         state = one.load()
@@ -63,10 +63,10 @@ def test_a_forgotten_pipeline_holds_nothing_and_its_rows_stay(kind: Kind) -> Non
 def test_it_stays_forgotten_when_the_history_expires(kind: Kind) -> None:
     """The copy of its last note outside of the history must not come back."""
     table = kind.create()
-    brought(table, "orders", 0, 5)
+    commit_offsets(table, "orders", 0, 5)
     forgotten(table, "orders")
     for end in (20, 30):
-        brought(table, "other", end - 10, end)
+        commit_offsets(table, "other", end - 10, end)
     table.expire(older_than_ms=LATER_MS, keep_count=1)
     assert list(kind.open().load().live) == ["other"]
 
@@ -84,7 +84,7 @@ def test_a_driver_that_runs_is_stopped(kind: Kind) -> None:
 
 def test_a_pipeline_of_the_same_name_begins_anew_behind_all_drivers_of_before(kind: Kind) -> None:
     table = kind.create()
-    brought(table, "orders", 0, 5)
+    commit_offsets(table, "orders", 0, 5)
     forgotten(table, "orders")
     driver, state = taken(table, "again")
     assert driver.epoch == 3
@@ -115,8 +115,8 @@ def test_the_limit_of_pipelines_is_of_those_that_are_not_forgotten(
 
 def test_a_finished_backfill_becomes_part_of_its_pipeline(kind: Kind) -> None:
     table = kind.create()
-    brought(table, "orders", 10, 20)
-    brought(table, "orders.backfill-1", 0, 10)
+    commit_offsets(table, "orders", 10, 20)
+    commit_offsets(table, "orders.backfill-1", 0, 10)
     rejects_folder = kind.folder / "rejects"
     rejects_folder.mkdir()
     rejects = FakeKind(rejects_folder).create()
@@ -129,16 +129,16 @@ def test_a_finished_backfill_becomes_part_of_its_pipeline(kind: Kind) -> None:
     assert state.notes["orders"].run == owner, "its driver goes on"
     assert rejects.load().live == {}
     stop = decisions.held_by_others(state, "orders.backfill-1", batch_ranges((0, 0, 10)))
-    assert stop is not None, "the same backfill brings nothing twice"
+    assert stop is not None, "the same backfill commits nothing twice"
     note = state.notes["orders"]
     assert read_note(write_note(note)) == note
 
 
 def test_a_backfill_that_ends_before_its_pipeline_begins_is_kept(kind: Kind) -> None:
-    """Else nobody would hold its offsets, and the next backfill would bring them again."""
+    """Else nobody would hold its offsets, and the next backfill would commit them again."""
     table = kind.create()
-    brought(table, "orders", 10, 20)
-    brought(table, "orders.backfill-1", 0, 9)
+    commit_offsets(table, "orders", 10, 20)
+    commit_offsets(table, "orders.backfill-1", 0, 9)
     assert not absorb_backfill(table, table, "orders", "orders.backfill-1")
     assert sorted(table.load().live) == ["orders", "orders.backfill-1"]
 
@@ -148,7 +148,7 @@ def test_the_driver_that_runs_meanwhile_goes_on(kind: Kind) -> None:
     driver, state = taken(table, "run")
     state = table.append(commit_of(state, driver, (0, 10, 20)), written(table, (0, 10, 20)))
     other = kind.open()
-    brought(other, "orders.backfill-1", 0, 10)
+    commit_offsets(other, "orders.backfill-1", 0, 10)
     assert absorb_backfill(other, other, "orders", "orders.backfill-1")
     decision = decide(table.load(), Offer(driver, batch_ranges((0, 20, 30))))
     assert isinstance(decision, Commit)

@@ -151,11 +151,11 @@ def test_an_iceberg_table_with_such_columns(tmp_path: Path, mode: str) -> None:
             table.append(pa.Table.from_pylist([row], schema=schema))
         before = table.scan("id == 1").to_arrow().to_pylist()
     pipeline = world.start()
-    pipeline.bring({"id": 2, "amount": 20.0}, {"id": 3, "amount": 3.0})
+    pipeline.commit({"id": 2, "amount": 20.0}, {"id": 3, "amount": 3.0})
     settings = world.definition.table
     opened = open_table(settings, settings.name)
     opened.compact(opened.load(), target_bytes=2**20)
-    pipeline.bring({"id": 1, "amount": 10.0} if mode == "append" else {"id": 4})
+    pipeline.commit({"id": 1, "amount": 10.0} if mode == "append" else {"id": 4})
     opened.load()
     assert len(opened.live_files()) <= 3
     with load_catalog("default", **dict(settings.catalog)) as catalog:
@@ -180,11 +180,11 @@ def test_a_delta_table_with_such_columns(tmp_path: Path, mode: str) -> None:
     add = {"path": "one.parquet", "partitionValues": {}, "size": size, "modificationTime": 1}
     append_entry(world.table, 1, {"add": {**add, "dataChange": True}})
     pipeline = world.start()
-    pipeline.bring({"id": 2, "amount": 20.0}, {"id": 3, "amount": 3.0})
+    pipeline.commit({"id": 2, "amount": 20.0}, {"id": 3, "amount": 3.0})
     settings = world.definition.table
     opened = open_table(settings, settings.name)
     opened.compact(opened.load(), target_bytes=2**20)
-    pipeline.bring({"id": 4, "amount": 4.0})
+    pipeline.commit({"id": 4, "amount": 4.0})
     found = world.rows("id", "s")
     expected = [(1, {"x": 7, "o": None}), (2, None), (3, None), (4, None)]
     assert found == sorted([*expected, *([(2, None)] if mode == "append" else [])], key=repr)

@@ -119,7 +119,7 @@ def test_a_required_column_stays_required_and_a_null_is_a_reject(
     """It was silently made optional, and got NULLs."""
     schema = Schema(ID, NOTE, AT, COUNTRY)
     world = foreign(tmp_path, DDL, schema, properties={"format-version": version})
-    world.bring([*VALUES, {"note": "none"}, {"id": None}, None])
+    world.commit([*VALUES, {"note": "none"}, {"id": None}, None])
     assert world.held("id", "note") == by_duckdb(world) == FILLED
     reasons = world.reasons()
     assert list(reasons) == [4, 5, 6]
@@ -134,7 +134,7 @@ def test_a_required_column_stays_required_and_a_null_is_a_reject(
 def test_identifier_fields(tmp_path: Path, version: str) -> None:
     schema = Schema(ID, NOTE, AT, COUNTRY, identifier_field_ids=[1])
     world = foreign(tmp_path, DDL, schema, properties={"format-version": version})
-    world.bring([*VALUES, {"note": "no id"}])
+    world.commit([*VALUES, {"note": "no id"}])
     assert world.held("id", "note") == by_duckdb(world) == FILLED
     with catalog_of(world) as catalog:
         assert catalog.load_table(NAME).schema().identifier_field_ids == [1]
@@ -146,8 +146,8 @@ def test_an_upsert_keeps_identifiers_unique(tmp_path: Path, version: str) -> Non
     keyed = {"mode": "upsert", "key": ["id"]}
     properties = {"format-version": version}
     world = foreign(tmp_path, DDL, schema, properties=properties, table=keyed)
-    world.bring(VALUES)
-    world.bring([{**VALUES[0], "note": "again"}, {"note": "no id"}])
+    world.commit(VALUES)
+    world.commit([{**VALUES[0], "note": "again"}, {"note": "no id"}])
     assert world.held("id", "note") == [(0, "again"), *FILLED[1:]]
     assert list(world.reasons()) == [5]
 
@@ -155,7 +155,7 @@ def test_an_upsert_keeps_identifiers_unique(tmp_path: Path, version: str) -> Non
 def test_a_sort_order(tmp_path: Path) -> None:
     order = SortOrder(SortField(1, IdentityTransform()))
     world = foreign(tmp_path, DDL, Schema(ID, NOTE, AT, COUNTRY), order=order)
-    world.bring(list(reversed(VALUES)))
+    world.commit(list(reversed(VALUES)))
     assert world.held("id", "note") == FILLED
     with catalog_of(world) as catalog:
         there = catalog.load_table(NAME)
@@ -172,7 +172,7 @@ def test_an_order_by_a_transform(tmp_path: Path) -> None:
     """Files say that they are not sorted, so no reader counts on it."""
     order = SortOrder(SortField(1, BucketTransform(4)))
     world = foreign(tmp_path, DDL, Schema(ID, NOTE, AT, COUNTRY), order=order)
-    world.bring(list(reversed(VALUES)))
+    world.commit(list(reversed(VALUES)))
     assert world.held("id", "note") == FILLED
     with catalog_of(world) as catalog:
         files = catalog.load_table(NAME).scan().plan_files()
@@ -189,7 +189,7 @@ def test_partitions_by_transforms(
 ) -> None:
     spec = PartitionSpec(PartitionField(number, 1000, transform, "part"))
     world = foreign(tmp_path, DDL, Schema(ID, NOTE, AT, COUNTRY), spec=spec)
-    world.bring(VALUES)
+    world.commit(VALUES)
     assert world.held("id", "note") == FILLED
     assert by_duckdb(world) == FILLED
     with catalog_of(world) as catalog:
@@ -209,14 +209,14 @@ def test_partitions_that_change_between_two_batches(tmp_path: Path, *, is_droppe
         spec=spec,
         table={"partition_by": ["day(at)"]},
     )
-    world.bring(VALUES[:2])
+    world.commit(VALUES[:2])
     with catalog_of(world) as catalog:
         change = catalog.load_table(NAME).update_spec()
         if is_dropped:
             change.remove_field("at_day")
         change.add_field("country", IdentityTransform(), "country_part")
         change.commit()
-    world.bring(VALUES[2:])
+    world.commit(VALUES[2:])
     assert world.held("id", "note") == FILLED
     with catalog_of(world) as catalog:
         there = catalog.load_table(NAME)
@@ -226,9 +226,9 @@ def test_partitions_that_change_between_two_batches(tmp_path: Path, *, is_droppe
 
 def test_a_column_that_somebody_renamed_is_not_filled_by_its_old_name(tmp_path: Path) -> None:
     world = foreign(tmp_path, DDL, Schema(ID, NOTE, AT, COUNTRY))
-    world.bring(VALUES[:2])
+    world.commit(VALUES[:2])
     changed(world, lambda one: one.update_schema().rename_column("note", "remark").commit())
-    world.bring(VALUES[2:])
+    world.commit(VALUES[2:])
     with catalog_of(world) as catalog:
         rows = catalog.load_table(NAME).scan().to_arrow().sort_by("id").to_pylist()
     assert [(row["remark"], row["note"]) for row in rows] == [
@@ -247,7 +247,7 @@ def test_files_go_where_the_table_says(tmp_path: Path) -> None:
         Schema(ID, NOTE, AT, COUNTRY),
         properties={"write.data.path": f"file://{place}"},
     )
-    world.bring(VALUES)
+    world.commit(VALUES)
     assert world.held("id", "note") == FILLED
     assert list(place.rglob("*.parquet"))
 
@@ -269,7 +269,7 @@ def test_required_columns_of_every_plain_type(
 ) -> None:
     schema = Schema(NestedField(1, "v", kind, required=True))
     world = foreign(tmp_path, ddl, schema, properties={"format-version": version})
-    world.bring([{"v": value}, {"v": None}, {}, {"v": value}])
+    world.commit([{"v": value}, {"v": None}, {}, {"v": value}])
     assert len(world.held("v")) == 2
     assert list(world.reasons()) == [1, 2]
 
@@ -280,7 +280,7 @@ def test_required_columns_of_every_plain_type(
 def test_a_required_column_that_the_pipeline_never_fills_is_refused(tmp_path: Path) -> None:
     world = foreign(tmp_path, "note string", Schema(ID, NOTE))
     with pytest.raises(SchemaError, match="column 'id' is required in the table"):
-        world.bring([{"note": "x"}])
+        world.commit([{"note": "x"}])
     assert world.held("id") == []
 
 
@@ -289,7 +289,7 @@ def test_a_required_field_within_a_column_is_refused(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "s", inner, required=False))
     world = foreign(tmp_path, "s struct<x: bigint>", schema)
     with pytest.raises(SchemaError, match=r"column 's\.x' is required in the table"):
-        world.bring([{"s": {}}])
+        world.commit([{"s": {}}])
 
 
 INNER: dict[str, tuple[IcebergType, str, str]] = {
@@ -322,14 +322,14 @@ def test_required_fields_within_columns_stay_required(tmp_path: Path, name: str)
     kind, ddl, path = INNER[name]
     column = NestedField(2, name.partition(".")[0], kind, required=False)
     world = foreign(tmp_path / "1", "id bigint", Schema(ID, column))
-    world.bring([{"id": 1}])
+    world.commit([{"id": 1}])
     with catalog_of(world) as catalog:
         there = catalog.load_table(NAME).schema()
     assert there.find_field(path).required
     assert there.find_field("_kafka").optional
     world = foreign(tmp_path / "2", ddl, Schema(column.model_copy(update={"field_id": 1})))
     with pytest.raises(SchemaError, match=rf"column '{path}' is required in the table"):
-        world.bring([{}])
+        world.commit([{}])
 
 
 @pytest.mark.parametrize("transform", [VoidTransform(), UnknownTransform("zorder")], ids=str)
@@ -337,7 +337,7 @@ def test_unknown_partitions_are_refused(tmp_path: Path, transform: Transform[Any
     field = PartitionField(1, 1000, transform, "part")
     world = foreign(tmp_path, DDL, Schema(ID, NOTE, AT, COUNTRY), spec=PartitionSpec(field))
     with pytest.raises(TableError, match="partitioned by"):
-        world.bring(VALUES)
+        world.commit(VALUES)
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_tables_that_ask_for_more_are_refused(
 ) -> None:
     world = foreign(tmp_path, DDL, Schema(ID, NOTE, AT, COUNTRY), properties={key: value})
     with pytest.raises(TableRefusedError, match=name):
-        world.bring(VALUES)
+        world.commit(VALUES)
 
 
 def test_format_version_3_is_refused(tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_format_version_3_is_refused(tmp_path: Path) -> None:
             text.replace('"last-sequence-number"', '"next-row-id":0,"last-sequence-number"')
         )
     with pytest.raises(TableRefusedError, match="format version 3"):
-        world.bring([{"note": "x"}])
+        world.commit([{"note": "x"}])
 
 
 @pytest.mark.parametrize("kind", ["variant", "geometry(srid:4326)"])
@@ -392,7 +392,7 @@ def test_a_type_that_the_library_does_not_know_is_refused(tmp_path: Path, kind: 
 def test_equality_deletes_are_refused(tmp_path: Path) -> None:
     """Guards the message: a link to an issue of the library, in the middle of a compaction."""
     world = foreign(tmp_path, "note string", Schema(NOTE))
-    world.bring([{"note": "x"}])
+    world.commit([{"note": "x"}])
     with catalog_of(world) as catalog:
         place = Path(catalog.load_table(NAME).metadata_location.removeprefix("file://"))
     document = json.loads(place.read_text())
@@ -400,7 +400,7 @@ def test_equality_deletes_are_refused(tmp_path: Path) -> None:
         snapshot["summary"]["total-equality-deletes"] = "3"
     place.write_text(json.dumps(document))
     with pytest.raises(TableRefusedError, match=r"equality deletes.*has 3 .*rewrite_data"):
-        world.bring([{"note": "y"}])
+        world.commit([{"note": "y"}])
 
 
 def test_an_owner_who_forbids_it_while_the_pipeline_runs(tmp_path: Path) -> None:

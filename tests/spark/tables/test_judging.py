@@ -17,7 +17,7 @@ def test_the_key_of_the_record_may_be_the_key_of_the_table(tmp_path: Path, forma
     keyed = {"mode": "upsert", "key": ["_kafka_key"], "metadata": "flat"}
     world = ValueWorld(tmp_path, format_, "n int", keyed)
     values = [{"n": 1}, {"n": 2}, {"n": 3}, None, {"n": 4}, None]
-    world.bring(values, None, [b"a", b"b", b"a", b"b", None, None])
+    world.commit(values, None, [b"a", b"b", b"a", b"b", None, None])
     assert world.held("_kafka_key", "n") == [(b"a", 3)]
     reasons = world.reasons()
     assert reasons.pop(4) == "column '_kafka_key' of the key has no value"
@@ -27,9 +27,9 @@ def test_the_key_of_the_record_may_be_the_key_of_the_table(tmp_path: Path, forma
 @pytest.mark.parametrize("format_", FORMATS)
 def test_values_that_lost_a_column_of_the_key_are_rejects(tmp_path: Path, format_: str) -> None:
     world = ValueWorld(tmp_path, format_, "id bigint, n int", {"mode": "upsert", "key": ["id"]})
-    world.bring([{"id": 1, "n": 1}])
+    world.commit([{"id": 1, "n": 1}])
     world.ddl = "n int"
-    world.bring([{"n": 2}, {"n": 3}])
+    world.commit([{"n": 2}, {"n": 3}])
     assert world.held("id", "n") == [(1, 1)]
     assert world.reasons() == dict.fromkeys((1, 2), "column 'id' of the key has no value")
 

@@ -191,7 +191,7 @@ def test_long_decimals_are_different_keys(tmp_path: Path, table_format: str) -> 
     world = ValueWorld(tmp_path, table_format, "id decimal(20,4), n int", table=upsert)
     values = [f'{{"id":{text},"n":1}}'.encode() for text in texts]
     later = [None, f'{{"id":{texts[2]},"n":2}}'.encode()]
-    world.bring([*values, *later], keys=[*keys, *keys[1:]])
+    world.commit([*values, *later], keys=[*keys, *keys[1:]])
     assert world.reasons() == {}
     assert world.held("id", "n") == [
         (decimal.Decimal(texts[0]), 1),

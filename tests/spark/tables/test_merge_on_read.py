@@ -54,8 +54,8 @@ from tests.spark.tables.change_batches import (
     Change,
     Model,
     applied,
-    bring_changes,
     change_rows,
+    commit_changes,
     rows_in,
     stream,
     written_changes,
@@ -81,9 +81,9 @@ class Upserted:
         self.model: Model = {}
         self.at = 0
         for first in (0, ROWS // 2):
-            self.bring([(key, key) for key in range(first, first + ROWS // 2)])
+            self.commit([(key, key) for key in range(first, first + ROWS // 2)])
 
-    def bring(self, batch: Sequence[Change]) -> None:
+    def commit(self, batch: Sequence[Change]) -> None:
         rows = change_rows(batch, self.at)
         commit = commit_of(self.state, self.driver, (0, self.at, self.at + len(batch)))
         self.state = self.table.upsert(commit, written_changes(self.table, rows))
@@ -149,7 +149,7 @@ def stored(kind: MergeOnReadKind) -> set[str]:
 def test_no_row_is_written_again(upserted: Upserted) -> None:
     before = {one.path for one in upserted.table.live_files()}
     held = stored(upserted.kind)
-    upserted.bring([(3, 1000), (4, None), (150, 1000), (999, 1)])
+    upserted.commit([(3, 1000), (4, None), (150, 1000), (999, 1)])
     upserted.check()
     after = {one.path: one.row_count for one in upserted.table.live_files()}
     [new] = after.keys() - before
@@ -164,7 +164,7 @@ def test_no_row_is_written_again(upserted: Upserted) -> None:
 def test_delete_files_stay_few_and_have_each_position_once(upserted: Upserted) -> None:
     chance = random.Random(5)
     for _ in range(30):
-        upserted.bring([(chance.randrange(ROWS), chance.randrange(99)) for _ in range(4)])
+        upserted.commit([(chance.randrange(ROWS), chance.randrange(99)) for _ in range(4)])
     upserted.check()
     with opened(upserted.kind) as table:
         for task in table.scan().plan_files():
@@ -183,7 +183,7 @@ def test_delete_files_stay_few_and_have_each_position_once(upserted: Upserted) -
 def test_a_file_without_a_row_left_goes_with_its_delete_files(upserted: Upserted) -> None:
     [first] = [one.path for one in upserted.table.live_files() if one.row_count == ROWS // 2][:1]
     for start in range(0, ROWS // 2, 20):
-        upserted.bring([(key, -1) for key in range(start, start + 20)])
+        upserted.commit([(key, -1) for key in range(start, start + 20)])
     upserted.check()
     assert len(tasks_of(upserted.kind)) == 6
     assert total(upserted.kind, "total-delete-files") == 0
@@ -193,7 +193,7 @@ def test_a_file_without_a_row_left_goes_with_its_delete_files(upserted: Upserted
 def test_the_keys_of_a_file_are_read_once(upserted: Upserted) -> None:
     assert isinstance(upserted.table, IcebergTable)
     for number in range(6):
-        upserted.bring([(key, number) for key in range(number, ROWS, 7)])
+        upserted.commit([(key, number) for key in range(number, ROWS, 7)])
     upserted.check()
     # Two first files and one of each later batch but the last: none twice.
     assert upserted.table._places.read_count == 2 + 5
@@ -206,7 +206,7 @@ def test_without_room_in_the_index_files_are_read_each_time(
     upserted.table._places.clear()
     monkeypatch.setattr(upserted.table._places, "_bound", SharedBound(0))
     for number in range(6):
-        upserted.bring([(key, number) for key in range(number, ROWS, 7)])
+        upserted.commit([(key, number) for key in range(number, ROWS, 7)])
     upserted.check()
     assert upserted.table._places.size_bytes == 0
     assert upserted.table._places.read_count > 2 + 5
@@ -218,7 +218,7 @@ def test_both_ways_of_upserts_take_turns(upserted: Upserted) -> None:
     for number in range(6):
         upserted.table = replace(upserted.kind, upserts=ways[number % 2]).open()
         upserted.state = upserted.table.load()
-        upserted.bring([(key, number) for key in range(number, ROWS, 9)])
+        upserted.commit([(key, number) for key in range(number, ROWS, 9)])
         upserted.check()
     # Copy on write removed the delete files of the files that it rewrote.
     assert total(upserted.kind, "total-position-deletes") == sum(
@@ -235,8 +235,8 @@ def test_the_definition_chooses_it(tmp_path: Path) -> None:
     make_table(table, table.name, schema).close()
     pipeline = world.start()
     rows = [{"id": key, "amount": 1.0} for key in range(4)]
-    pipeline.bring(*rows, keys=[{"id": one["id"]} for one in rows])
-    pipeline.bring({"id": 2, "amount": 2.0}, None, keys=[{"id": 2}, {"id": 3}])
+    pipeline.commit(*rows, keys=[{"id": one["id"]} for one in rows])
+    pipeline.commit({"id": 2, "amount": 2.0}, None, keys=[{"id": 2}, {"id": 3}])
     assert world.rows("id", "amount") == [(0, 1.0), (1, 1.0), (2, 2.0)]
     with closing(load_catalog("default", **dict(table.catalog))) as catalog:
         files = catalog.load_table(table.name).inspect.files().to_pylist()
@@ -298,7 +298,7 @@ def test_the_table_equals_the_database(tmp_path: Path, seed: int) -> None:
     while records:
         size = chance.choice([5, 40, 90])
         some, records = records[:size], records[size:]
-        world.bring([one.value for one in some], keys=[one.key for one in some])
+        world.commit([one.value for one in some], keys=[one.key for one in some])
     assert world.reasons() == {}
     expected = [(key, *row) for key, row in database.rows.items()]
     assert world.held("id", "name", "big") == sorted(expected, key=repr)
@@ -313,7 +313,7 @@ def worn_history(kind: MergeOnReadKind, clock: SetClock) -> TableCommitter:
     one.take()
     maintenance = TableMaintenance(one, MaintenanceSettings(expire_snapshots_ms=HOUR_MS), clock)
     for start in range(0, 300, 30):
-        bring_changes(one, start, start + 30)
+        commit_changes(one, start, start + 30)
         clock.advance(minutes=20)
         done = maintenance.after_batch()
         assert done is not None
@@ -343,7 +343,7 @@ def test_maintenance_drops_deleted_rows_and_their_delete_files(
 def test_every_kept_state_can_be_read(upserted: Upserted) -> None:
     models: dict[int | str, Model] = {}
     for number in range(10):
-        upserted.bring([(key, number) for key in range(number, ROWS, 9)])
+        upserted.commit([(key, number) for key in range(number, ROWS, 9)])
         models[upserted.state.version] = upserted.model
         if number % 4 == 3:
             done = upserted.table.compact(upserted.state, target_bytes=2**20)
@@ -362,7 +362,7 @@ def test_every_kept_state_can_be_read(upserted: Upserted) -> None:
 
 
 def test_delete_files_without_a_commit_are_orphans(upserted: Upserted) -> None:
-    upserted.bring([(3, 1000)])
+    upserted.commit([(3, 1000)])
     known = stored(upserted.kind)
     [task, *_] = tasks_of(upserted.kind)
     layout = upserted.table.layout(SCHEMA)
@@ -413,7 +413,7 @@ def test_a_delete_file_for_several_data_files_applies_and_stays(upserted: Upsert
         upserted.model.pop(key)
     upserted.state = delete_in_one_file(upserted, positions)
     upserted.check()
-    upserted.bring([(5, 1), (7, 2), (130, None)])  # 5 is back, 7 is changed beside the deleted
+    upserted.commit([(5, 1), (7, 2), (130, None)])  # 5 is back, 7 is changed beside the deleted
     upserted.check()
     assert total(upserted.kind, "total-delete-files") == 3
     done = upserted.table.compact(upserted.state, target_bytes=2**30)
@@ -463,7 +463,7 @@ def test_a_definition_that_cannot_merge_on_read_is_refused(
 
 def deleting_again(upserted: Upserted) -> None:
     for number in range(5):  # keys that come again, and others of the same files
-        upserted.bring([(key, number) for key in range(number % 3, ROWS, 10)])
+        upserted.commit([(key, number) for key in range(number % 3, ROWS, 10)])
     upserted.check()
 
 

@@ -9,15 +9,19 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.spark.tables.commit.circuit_breaker import CircuitOpenError
+from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
 from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.files.storages import StoreError
 from penstock.spark.tables.rules.expectations import ExpectationFailedError
 from penstock.spark.tables.run.backfill import BackfillRefusedError, backfill
+from penstock.spark.tables.run.batches import BatchDriver
 from penstock.spark.tables.run.dataframe_stage import Transform
 from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
+from penstock.spark.tables.run.pipeline import RunningPipeline
 from penstock.spark.tables.run.replay import RejectFilter, replay
 from penstock.spark.tables.run.stream_query import PipelineStoppedError
-from penstock.spark.tables.run.table_pipeline import TablePipeline
+from penstock.spark.tables.run.table_pipeline import TablePipeline, breaker_of
 from tests.oracle.running_broker import RunningBroker
 from tests.spark.conftest import NewTopic
 from tests.spark.tables.pipeline_world import World, order
@@ -66,7 +70,7 @@ def run_once(
 
 
 def run_stream(spark: SparkSession, world: World, **sections: Any) -> None:  # noqa: ANN401
-    """A stream, until it has brought what is there."""
+    """A stream, until it has committed what is there."""
     definition = world.definition(trigger={"interval": "100 milliseconds"}, **sections)
     with TablePipeline(definition).start(spark) as running:
         running.query.processAllAvailable()
@@ -257,7 +261,7 @@ def test_rejects_are_replayed_once(spark: SparkSession, world: World, mode: str)
     assert len(world.offsets()) == len(set(world.offsets())) == 3 + inserted
 
 
-def test_a_backfill_brings_what_was_before_the_pipeline(spark: SparkSession, world: World) -> None:
+def test_a_backfill_commits_what_was_before_the_pipeline(spark: SparkSession, world: World) -> None:
     send(world, 0, *(order(n) for n in range(10)), b"bad")
     definition = world.definition(source={"starting_offsets": "latest"})
     with TablePipeline(definition).start(spark, once=True) as running:
@@ -298,6 +302,39 @@ def test_a_run_that_ends_fails_when_most_of_its_records_were_bad(
     send(world, 0, b"bad", b"bad")
     with pytest.raises(CircuitOpenError, match=r"100\.0% of the last 2 records"):
         run_once(spark, world)
+
+
+@pytest.mark.parametrize("is_response_lost", [False, True])
+def test_a_run_that_ends_is_judged_by_all_attempts_of_its_command(
+    spark: SparkSession, world: World, is_response_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first attempt commits the bad records and fails; the second one commits the rest."""
+    send(world, 0, *(b"bad" for _ in range(8)), order(1), order(2))
+    definition = world.definition()
+    owned, breaker = Owned("one command"), breaker_of(definition)
+    pipeline = TablePipeline(definition, owned=owned, breaker=breaker)
+
+    def away(*_: object) -> None:
+        raise StoreError("the store is unreachable")
+
+    with monkeypatch.context() as patched:
+        if is_response_lost:
+            commit = BatchDriver.commit
+            patched.setattr(BatchDriver, "commit", lambda *given: away(commit(*given)))
+        else:
+            patched.setattr(RunningPipeline, "_maintain_tables", away)
+        with pytest.raises(StoreError), pipeline.start(spark, once=True) as running:
+            running.await_end()
+    assert world.offsets() == [(0, 8), (0, 9)]
+    send(world, 0, order(3), order(4), order(5))
+    again = TablePipeline(definition, owned=owned, breaker=breaker)
+    with (
+        pytest.raises(CircuitOpenError, match=r"61\.5% of the last 13 records"),
+        again.start(spark, once=True) as running,
+    ):
+        running.await_end()
+    assert world.offsets() == [(0, number) for number in range(8, 13)]
+    run_once(spark, world)  # another command
 
 
 def test_a_checkpoint_that_cannot_be_written_is_named(spark: SparkSession, world: World) -> None:

@@ -79,7 +79,7 @@ def test_one_that_is_refused_at_its_start_takes_no_table(
 
 
 @pytest.mark.parametrize("kind", REAL)
-def test_a_backfill_of_what_another_one_has_brought_takes_no_table(
+def test_a_backfill_of_what_another_one_has_committed_takes_no_table(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = BatchWorld(tmp_path, kind)

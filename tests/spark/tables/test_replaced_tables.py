@@ -39,8 +39,8 @@ modes = pytest.mark.parametrize("mode", ["append", "upsert"])
 def running(world: ForeignWorld) -> ForeignPipeline:
     write_deltalake(world.table, ROWS)
     pipeline = world.start()
-    pipeline.bring({"id": 3})
-    pipeline.bring({"id": 4})
+    pipeline.commit({"id": 3})
+    pipeline.commit({"id": 4})
     return pipeline
 
 
@@ -55,7 +55,7 @@ def test_another_delta_table_in_the_same_folder(tmp_path: Path, mode: str, more:
     for n in range(count):
         write_deltalake(world.table, pa.table({"id": [n], "amount": [0.0]}), mode="append")
     with pytest.raises(TableReplacedError, match="Start the pipeline again"):
-        pipeline.bring({"id": 5})
+        pipeline.commit({"id": 5})
     assert DeltaTable(world.table).version() == count - 1
     assert world.rows("id") == [(n,) for n in range(count)]
 
@@ -66,7 +66,7 @@ def test_a_delta_table_that_is_gone(tmp_path: Path, mode: str) -> None:
     pipeline = running(world)
     world.table.rename(world.table.with_name("other"))
     with pytest.raises(TableReplacedError):
-        pipeline.bring({"id": 5})
+        pipeline.commit({"id": 5})
     assert not (world.table / "_delta_log").exists()
 
 
@@ -78,7 +78,7 @@ def test_a_delta_table_that_was_copied_back_is_the_same(tmp_path: Path, mode: st
     shutil.copytree(world.table, tmp_path / "copy", copy_function=shutil.copyfile)
     shutil.rmtree(world.table)
     shutil.copytree(tmp_path / "copy", world.table, copy_function=shutil.copyfile)
-    pipeline.bring({"id": 5})
+    pipeline.commit({"id": 5})
     assert world.rows("id") == [(n,) for n in range(1, 6)]
 
 
@@ -91,7 +91,7 @@ def test_a_delta_table_whose_log_was_cut_is_the_same(tmp_path: Path) -> None:
         write_deltalake(world.table, pa.table({"id": [9]}), mode="append", schema_mode="merge")
     DeltaTable(world.table).create_checkpoint()
     (world.table / "_delta_log" / f"{last:020d}.json").unlink()
-    pipeline.bring({"id": 5})
+    pipeline.commit({"id": 5})
     assert (5,) in world.rows("id")
 
 
@@ -117,11 +117,11 @@ def test_an_iceberg_table(tmp_path: Path, mode: str, change: str) -> None:
         catalog.create_namespace("shop")
         catalog.create_table("shop.orders", SCHEMA)
     pipeline = world.start()
-    pipeline.bring({"id": 3})
+    pipeline.commit({"id": 3})
     with load_catalog("default", **options) as catalog:
         CHANGES[change](catalog)
     with pytest.raises(TableReplacedError, match="Start the pipeline again"):
-        pipeline.bring({"id": 5})
+        pipeline.commit({"id": 5})
     if change == "created anew":
         assert world.rows("id") == []
 
@@ -147,7 +147,7 @@ def test_a_delta_table_that_lost_a_column_gets_it_again(tmp_path: Path, mode: st
     world = ForeignWorld(tmp_path, mode=mode)
     pipeline = running(world)
     replace_schema(world, PLAIN, ())
-    pipeline.bring({"id": 5, "amount": 5.0})
+    pipeline.commit({"id": 5, "amount": 5.0})
     assert world.rows("id", "amount") == [(5, 5.0)]
     (kafka,) = world.rows("_kafka")
     assert kafka[0]["offset"] == 2
@@ -175,5 +175,5 @@ def test_a_delta_table_with_a_schema_that_does_not_fit_any_more(
     replace_schema(world, fields, parts)
     version = DeltaTable(world.table).version()
     with pytest.raises(PenstockError, match=error):
-        pipeline.bring({"id": 5, "amount": 5.0})
+        pipeline.commit({"id": 5, "amount": 5.0})
     assert DeltaTable(world.table).version() == version

@@ -180,7 +180,7 @@ def test_both_are_rolled_back_to_the_same_moment(world: BatchWorld) -> None:
 
 
 def test_rows_were_rolled_back_under_a_claim(world: BatchWorld, grow: Grow) -> None:
-    """What was claimed is put in, or brought again by the pipeline, and not both."""
+    """What was claimed is put in, or committed again by the pipeline, and not both."""
     world.live(ALL_BAD)
     rows = version(world.rows)
     world.replay(RULES[2])
@@ -197,7 +197,7 @@ def test_rows_were_rolled_back_under_a_claim(world: BatchWorld, grow: Grow) -> N
 
 
 def test_rows_were_dropped_under_a_claim(world: BatchWorld) -> None:
-    """The counts fit, but the pipeline is going to bring what is claimed."""
+    """The counts fit, but the pipeline is going to commit what is claimed."""
     world.live(ALL_BAD)
     survived(partial(world.replay, RULES[2], Drama(CLAIM, after=crash)))
     dropped(world.rows)

@@ -24,7 +24,7 @@ def pipeline_of(world: World, source: dict[str, Any]) -> TablePipeline:
 
 
 def run_stream(spark: SparkSession, world: World, source: dict[str, Any]) -> None:
-    """A stream, until it has brought what is there."""
+    """A stream, until it has committed what is there."""
     with pipeline_of(world, source).start(spark) as running:
         running.query.processAllAvailable()
 

@@ -19,7 +19,7 @@ from penstock.spark.tables.formats.port import LayoutChangedError, PartitionsDif
 from penstock.spark.tables.formats.rejects import REJECTS
 from penstock.spark.tables.run.batches import acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
-from penstock.spark.tables.run.reject_commits import bring_rejects
+from penstock.spark.tables.run.reject_commits import commit_rejects
 from penstock.spark.tables.tasks.report import BatchReport
 from tests.spark.tables.table_kinds import (
     SCHEMA,
@@ -123,7 +123,7 @@ def test_rejects_of_other_pipelines_stay(kind: Kind) -> None:
         for attempt in (1, 2):  # the second one comes after a crash, and judges the same
             report = _report(committer, pipeline, attempt)
             offer = Offer(committer.driver, report.ranges, report.counts)
-            bring_rejects(committer, offer, report, pipeline)
+            commit_rejects(committer, offer, report, pipeline)
     found = kind.read().to_pylist()
     assert sorted((one["pipeline"], one["offset"]) for one in found) == [("eu", 0), ("us", 0)]
 

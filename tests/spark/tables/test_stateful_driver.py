@@ -174,6 +174,6 @@ def test_without_the_replacement_a_record_is_in_both_tables(
     tables = Tables(tmp_path, FakeKind)
     with pytest.raises(CrashError):
         tables.live("former", [3, 4, 5], "crash before")
-    monkeypatch.setattr(state_driver, "bring_rejects", lambda *_: None)
+    monkeypatch.setattr(state_driver, "commit_rejects", lambda *_: None)
     tables.live("changed", [])
     assert tables.offsets() != list(range(10))

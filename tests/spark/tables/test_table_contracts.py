@@ -26,7 +26,7 @@ from tests.spark.tables.contract_world import (
     MODES,
     Contract,
     Row,
-    brought,
+    committed,
     sampled,
     spark_app,
     statements,
@@ -128,7 +128,7 @@ def test_a_table_that_cannot_be_written_right_is_refused_by_name(key: Key, world
     world = worlds[key]
     before = state_of(world)
     with pytest.raises(PenstockError, match=contract_of(key).reason(key[2])):
-        brought(world, contract_of(key))
+        committed(world, contract_of(key))
     assert contract_of(key).is_late or state_of(world) == before
 
 
@@ -138,7 +138,7 @@ def expected(worlds: Worlds) -> Expected:
     found: dict[Key, list[Row] | Exception] = {}
     for key in WRITTEN:
         try:
-            found[key] = brought(worlds[key], contract_of(key))
+            found[key] = committed(worlds[key], contract_of(key))
         except Exception as error:  # noqa: BLE001 - raised again by `rows_expected`
             found[key] = error
     return found

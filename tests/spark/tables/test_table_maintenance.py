@@ -198,7 +198,7 @@ def test_without_what_is_kept_an_expiry_takes_files_of_kept_states(
 
 
 @only_real
-def test_files_that_a_rollback_brought_back_stay(kind: Kind, clock: SetClock) -> None:
+def test_files_that_a_rollback_restored_stay(kind: Kind, clock: SetClock) -> None:
     pipeline = Pipeline(kind, clock)
     pipeline.batches(4)
     before = pipeline.committer.state.version

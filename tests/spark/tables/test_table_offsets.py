@@ -127,7 +127,7 @@ def test_a_partition_that_the_table_has_forgotten_is_read_from_its_beginning(
     assert source.batch(source.checkpoint({A: 100, B: 40})) == [OffsetRange(B, 0, 50)]
 
 
-def test_a_batch_that_was_planned_before_the_rollback_brings_what_is_missing(
+def test_a_batch_that_was_planned_before_the_rollback_commits_what_is_missing(
     source: Source,
 ) -> None:
     source.holds(p0=80, p1=50)
@@ -240,7 +240,7 @@ def test_what_a_subscription_covers() -> None:
     held=st.tuples(*[st.none() | st.integers(0, 20)] * 2),
     earliest=st.tuples(*[st.integers(0, 20)] * 2),
 )
-def test_a_batch_brings_what_the_table_lacks_and_the_topic_has(
+def test_a_batch_commits_what_the_table_lacks_and_the_topic_has(
     checkpoint: tuple[int, int],
     held: tuple[int | None, int | None],
     earliest: tuple[int, int],

@@ -88,10 +88,10 @@ def test_a_column_cannot_have_the_name_of_the_rescued_ones() -> None:
 @pytest.mark.parametrize("format_", ["delta", "iceberg"])
 def test_the_note_of_a_commit_counts_them(tmp_path: Path, format_: str) -> None:
     world = ValueWorld(tmp_path, format_, "id bigint", value={"unknown_fields": "rescue"})
-    world.bring([{"id": 1, "new": "a"}, {"id": 2, "new": "b"}, {"id": 3}])
+    world.commit([{"id": 1, "new": "a"}, {"id": 2, "new": "b"}, {"id": 3}])
     assert world.held("id", "_rescued_data") == [(1, '{"new":"a"}'), (2, '{"new":"b"}'), (3, None)]
     counts = world.rows.open().load().notes["orders"].counts
     assert (counts.unknown_fields, counts.looked_at) == ({"new": 2}, 3)
-    world.bring([{"id": 4}])
+    world.commit([{"id": 4}])
     counts = world.rows.open().load().notes["orders"].counts
     assert (counts.unknown_fields, counts.looked_at) == ({}, 0)

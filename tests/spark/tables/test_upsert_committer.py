@@ -14,7 +14,7 @@ from penstock.spark.tables.files.upsert import Changes
 from penstock.spark.tables.formats.change_files import changes_layout
 from penstock.spark.tables.formats.port import AnswerLostError, Table, TableMovedError
 from penstock.spark.tables.run.committer import TableCommitter
-from tests.spark.tables.change_batches import SCHEMA, applied, bring_changes, rows_in, stream
+from tests.spark.tables.change_batches import SCHEMA, applied, commit_changes, rows_in, stream
 from tests.spark.tables.table_kinds import (
     DeltaKind,
     FakeKind,
@@ -80,17 +80,17 @@ def leftovers(table: Table) -> int:
 def test_batches_come_once_and_leave_no_files_of_changes(kind: Kind) -> None:
     one = committer(kind.open(), "run-a")
     one.take()
-    assert isinstance(bring_changes(one, 0, 30), Committed)
-    assert isinstance(bring_changes(one, 30, 60), Committed)
+    assert isinstance(commit_changes(one, 0, 30), Committed)
+    assert isinstance(commit_changes(one, 30, 60), Committed)
     again = committer(kind.open(), "run-b")
     resumed = again.take()
     assert resumed is not None
     assert resumed.positions[TopicPartition("orders", 0)].offset == 60
-    assert isinstance(bring_changes(again, 0, 60), Skip)
-    assert isinstance(bring_changes(again, 50, 70), Trim)
+    assert isinstance(commit_changes(again, 0, 60), Skip)
+    assert isinstance(commit_changes(again, 50, 70), Trim)
     assert leftovers(again.table) == 0
     assert rows_in(kind.read()) == applied({}, stream(0, 60))
-    assert isinstance(bring_changes(again, 60, 70), Committed)
+    assert isinstance(commit_changes(again, 60, 70), Committed)
     assert rows_in(kind.read()) == applied({}, stream(0, 70))
 
 
@@ -98,15 +98,15 @@ def test_batches_come_once_and_leave_no_files_of_changes(kind: Kind) -> None:
 def test_a_crash_in_an_upsert_neither_loses_nor_repeats(kind: Kind, fault: str) -> None:
     first = committer(Unreliable(kind.open(), "", fault), "run-a")
     first.take()
-    bring_changes(first, 0, 30)
+    commit_changes(first, 0, 30)
     with pytest.raises(CrashError):
-        bring_changes(first, 30, 60)
+        commit_changes(first, 30, 60)
     assert leftovers(first.table) == 2
     second = committer(kind.open(), "run-b")
     second.take()
-    replayed = bring_changes(second, 30, 60)
+    replayed = commit_changes(second, 30, 60)
     assert isinstance(replayed, Skip if fault == "crash after" else Committed)
-    bring_changes(second, 60, 90)
+    commit_changes(second, 60, 90)
     assert rows_in(kind.read()) == applied({}, stream(0, 90))
 
 
@@ -115,7 +115,7 @@ def test_lost_answers_and_refusals_are_found_out(kind: Kind) -> None:
     one = committer(Unreliable(kind.open(), *faults), "run-a")
     one.take()
     for start in range(0, 90, 30):
-        assert isinstance(bring_changes(one, start, start + 30), Committed)
+        assert isinstance(commit_changes(one, start, start + 30), Committed)
     assert rows_in(kind.read()) == applied({}, stream(0, 90))
     assert leftovers(one.table) == 0
 
@@ -123,13 +123,13 @@ def test_lost_answers_and_refusals_are_found_out(kind: Kind) -> None:
 def test_a_zombie_stops_and_its_successor_goes_on(kind: Kind) -> None:
     zombie, successor = committer(kind.open(), "run-a"), committer(kind.open(), "run-b")
     zombie.take()
-    bring_changes(zombie, 0, 30)
+    commit_changes(zombie, 0, 30)
     successor.take()
-    bring_changes(successor, 30, 60)
+    commit_changes(successor, 30, 60)
     with pytest.raises(CommitStoppedError) as stopped:
-        bring_changes(zombie, 30, 60)
+        commit_changes(zombie, 30, 60)
     assert stopped.value.reason is StopReason.FENCED
-    bring_changes(successor, 60, 90)
+    commit_changes(successor, 60, 90)
     assert rows_in(kind.read()) == applied({}, stream(0, 90))
 
 
@@ -140,7 +140,7 @@ def test_two_drivers_and_a_compaction_race(kind: Kind) -> None:
         resumed = one.take()
         at = 0 if resumed is None else resumed.positions[TopicPartition("orders", 0)].offset
         while at < 120:
-            bring_changes(one, at, at + 20)
+            commit_changes(one, at, at + 20)
             at += 20
 
     def compact() -> None:

@@ -20,8 +20,8 @@ from penstock.spark.tables.run.committer import TableCommitter
 from tests.spark.tables.change_batches import (
     SCHEMA,
     applied,
-    bring_changes,
     change_rows,
+    commit_changes,
     rows_in,
     stream,
     written_changes,
@@ -52,7 +52,7 @@ def history(kind: Kind) -> None:
     one = TableCommitter(kind.create(), "orders", "run-a")
     one.take()
     for start in range(0, 90, 30):
-        bring_changes(one, start, start + 30)
+        commit_changes(one, start, start + 30)
     assert rows_in(kind.read()) == applied({}, stream(0, 90))
 
 

@@ -88,7 +88,7 @@ def change(offset: int, is_deleted: bool, **columns: object) -> dict[str, Any]:
     }
 
 
-def brought(table: Table, rows: list[dict[str, Any]], key: tuple[str, ...]) -> None:
+def commit_rows(table: Table, rows: list[dict[str, Any]], key: tuple[str, ...]) -> None:
     """One upsert with these changes, whose offsets follow each other."""
     driver, state = taken(table, f"run at {rows[0]['_change_offset']}")
     span = (0, rows[0]["_change_offset"], rows[-1]["_change_offset"] + 1)
@@ -112,7 +112,7 @@ def test_keys_of_each_type(make: Callable[[pa.Schema], Kind], name: str) -> None
 
     for start in range(0, 9, 3):  # several files, with keys of a range each
         rows = [change(at, False, **row(at, at)) for at in range(start, start + 3)]
-        brought(table, rows, ("The Key",))
+        commit_rows(table, rows, ("The Key",))
     changes = [
         change(9, False, **row(1, 100)),
         change(10, True, **{"The Key": key(4)}),
@@ -120,7 +120,7 @@ def test_keys_of_each_type(make: Callable[[pa.Schema], Kind], name: str) -> None
         change(12, False, **row(8, 101)),
         change(13, False, **row(8, 102)),
     ]
-    brought(table, changes, ("The Key",))
+    commit_rows(table, changes, ("The Key",))
     expected = {number: row(number, number) for number in range(9) if number != 4}
     expected |= {1: row(1, 100), 8: row(8, 102)}
     found = sorted(kind.read().to_pylist(), key=lambda one: one["amount"])
@@ -136,7 +136,7 @@ def test_a_key_alone_is_found_again(make: Callable[[pa.Schema], Kind], name: str
     for at in range(4):
         number = 8 if at < 3 else 7
         row = {"The Key": key(number), "key": key(number), "amount": at}
-        brought(table, [change(at, False, **row)], ("key", "The Key"))
+        commit_rows(table, [change(at, False, **row)], ("key", "The Key"))
     assert sorted(kind.read()["amount"].to_pylist()) == [2, 3]
 
 
@@ -145,9 +145,9 @@ def test_a_boolean_is_part_of_a_key(make: Callable[[pa.Schema], Kind]) -> None:
     kind = make(schema)
     table = kind.create()
     rows = [change(at, False, id=at // 2, is_open=bool(at % 2), amount=at) for at in range(4)]
-    brought(table, rows, ("id", "is_open"))
+    commit_rows(table, rows, ("id", "is_open"))
     later = [change(4, False, id=0, is_open=True, amount=9), change(5, True, id=1, is_open=False)]
-    brought(table, later, ("id", "is_open"))
+    commit_rows(table, later, ("id", "is_open"))
     found = [tuple(one.values()) for one in kind.read().to_pylist()]
     assert sorted(found) == [(0, False, 0), (0, True, 9), (1, True, 3)]
 
@@ -159,12 +159,14 @@ def test_a_key_that_was_widened(iceberg: type[IcebergKind], tmp_path: Path) -> N
     wide = pa.schema([("id", pa.int64()), ("amount", pa.int32())])
     kind = iceberg(tmp_path, schema=narrow)
     table = kind.create()
-    brought(table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",))
+    commit_rows(
+        table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",)
+    )
     driver, state = taken(table, "run-b")
     rows = [change(2, False, id=2, amount=20), change(3, False, id=2**40, amount=3)]
     changes = written_changes(table, rows, schema=wide)
     table.upsert(commit_of(state, driver, (0, 2, 4)), changes, wide)
-    brought(table, [change(4, False, id=1, amount=10), change(5, True, id=2**40)], ("id",))
+    commit_rows(table, [change(4, False, id=1, amount=10), change(5, True, id=2**40)], ("id",))
     found = sorted(zip(*(kind.read()[one].to_pylist() for one in ("id", "amount")), strict=True))
     assert found == [(1, 10), (2, 20)]
 
@@ -188,7 +190,9 @@ def test_a_key_that_is_widened_beside_deletions_that_have_the_old_one(
     kind = iceberg(tmp_path, schema=pa.schema([("id", narrow), ("amount", pa.int32())]))
     wider = pa.schema([("id", wide), ("amount", pa.int32())])
     table = kind.create()
-    brought(table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",))
+    commit_rows(
+        table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",)
+    )
     driver, state = taken(table, "run-b")
     gone = written_changes(table, [change(2, True, id=2)])
     come = written_changes(table, [change(3, False, id=large, amount=3)], schema=wider)
@@ -205,13 +209,15 @@ def test_a_key_that_comes_with_the_commit(
     """Rows from before have no such key, and stay."""
     kind = make(pa.schema([("id", pa.int64()), ("amount", pa.int32())]))
     table = kind.create()
-    brought(table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",))
+    commit_rows(
+        table, [change(0, False, id=1, amount=1), change(1, False, id=2, amount=2)], ("id",)
+    )
     wider = table.schema().append(pa.field("code", pa.string()))
     driver, state = taken(table, "run-b")
     rows = [change(2, False, id=1, amount=10, code="a"), change(3, True, id=2, code="b")]
     changes = written_changes(table, rows, key=key, schema=wider)
     table.upsert(commit_of(state, driver, (0, 2, 4)), changes, wider)
-    brought(table, [change(4, False, id=1, amount=11, code="a")], key)
+    commit_rows(table, [change(4, False, id=1, amount=11, code="a")], key)
     found = [(one["id"], one["amount"], one["code"]) for one in kind.read().to_pylist()]
     assert sorted(found, key=repr) == [(1, 1, None), (1, 11, "a"), (2, 2, None)]
 

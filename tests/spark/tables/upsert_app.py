@@ -16,7 +16,7 @@ from penstock.core.types import TopicPartition
 from penstock.spark.tables.commit.stops import CommitStoppedError, StopReason
 from penstock.spark.tables.formats.port import AnswerLostError, TableMovedError
 from penstock.spark.tables.run.committer import TableCommitter
-from tests.spark.tables.change_batches import SCHEMA, bring_changes
+from tests.spark.tables.change_batches import SCHEMA, commit_changes
 from tests.spark.tables.table_kinds import DeltaKind, IcebergKind, Kind, MergeOnReadKind
 
 BATCH = 10
@@ -40,7 +40,7 @@ def drive(kind: Kind, run: str, batch_count: int) -> int:
     at = 0 if resumed is None else resumed.positions[TopicPartition("orders", 0)].offset
     print("taken", flush=True)
     for number in range(batch_count):
-        bring_changes(one, at, at + BATCH)
+        commit_changes(one, at, at + BATCH)
         at += BATCH
         if number == 0:
             print("committed", flush=True)

@@ -114,7 +114,7 @@ class ValueWorld:
         plans = Plans(definition, parser, schema, rows, rejects, is_staged=False)
         return Prepared(Plan(RunMode.IN_TASK, ("a test",)), plans, rows, rejects)
 
-    def bring(
+    def commit(
         self,
         values: Sequence[object],
         times_us: Sequence[int] | None = None,
@@ -139,7 +139,7 @@ class ValueWorld:
         )
         assert acquire_tables(rejects, rows, ranges_of([(0, 0, 0)])) is not None
         meanwhile()
-        BatchDriver(rows, rejects, writer.write).bring(writer.write(ranges))
+        BatchDriver(rows, rejects, writer.write).commit(writer.write(ranges))
         self.offset += len(values)
 
     def replay(self) -> None:

@@ -74,7 +74,7 @@ def backfill(
     with extras_named():
         from penstock.spark.pipeline_files import load_pipeline
         from penstock.spark.pipeline_runs import session_of
-        from penstock.spark.tables.run.backfill import backfill as bring
+        from penstock.spark.tables.run.backfill import backfill as run_backfill
         from penstock.spark.tables.run.backfill import require_possible
 
     with errors_of_definition(file):
@@ -88,7 +88,7 @@ def backfill(
         chosen_session(SparkWish(master, settings, log)) as choice,
         session_of(loaded, choice) as spark,
     ):
-        done = bring(
+        done = run_backfill(
             loaded.definition,
             spark,
             start=words[0],

@@ -205,7 +205,7 @@ def run(
             _require_plain(wish)
             view = _new_many_view(loaded.definition)
             with errors_of_definition(file):
-                _bring_many(loaded.definition, spark, view, signals, once=once)
+                _run_many(loaded.definition, spark, view, signals, once=once)
         else:
             view = RunView(
                 loaded.definition.pipeline.name,
@@ -215,7 +215,7 @@ def run(
                 began_ms=SystemClock().now_ms(),
             )
             with errors_of_definition(file):
-                _bring(loaded, spark, wish, view, signals)
+                _run_one(loaded, spark, wish, view, signals)
     if signals.was_interrupted:
         text = "uncommitted records are read again" if view and view.totals.batches else NOTHING
         note(f"stopped while it was starting; {text}")
@@ -227,7 +227,7 @@ def run(
         click.echo(view.end_line())
 
 
-def _bring(
+def _run_one(
     loaded: LoadedPipeline, spark: SparkWish, wish: RunWish, view: RunView, signals: StopSignals
 ) -> None:
     from penstock.spark.pipeline_runs import RunChoice, run_pipeline
@@ -300,7 +300,7 @@ def _new_many_view(definition: PipelineDefinition) -> ManyView:
     )
 
 
-def _bring_many(
+def _run_many(
     definition: PipelineDefinition,
     wish: SparkWish,
     view: ManyView,

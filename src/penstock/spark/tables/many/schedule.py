@@ -29,7 +29,7 @@ class TopicState:
 
     ends: Ends = field(default_factory=dict)
     """The newest known ends."""
-    brought: Ends | None = None
+    committed: Ends | None = None
     """The ends that the table has; None before the first batch."""
     due_since: float | None = None
     not_before: float = 0.0
@@ -84,12 +84,12 @@ class ManySchedule:
         ]
         return min(waits, default=None)
 
-    def brought(self, topic: str, now: float, *, is_whole: bool) -> None:
+    def committed(self, topic: str, now: float, *, is_whole: bool) -> None:
         """Note a batch; `is_whole`: the table has the topic up to the known ends."""
         state = self._topics[topic]
         state.failures, state.problem, state.not_before = 0, "", 0.0
         if is_whole:
-            state.brought, state.due_since = state.ends, None
+            state.committed, state.due_since = state.ends, None
         else:
             state.due_since = now
 
@@ -113,6 +113,6 @@ class ManySchedule:
 
 def _has_news(state: TopicState) -> bool:
     """Return whether the ends differ from those of the table; an empty new topic has no news."""
-    if state.brought is None:
+    if state.committed is None:
         return any(state.ends.values())
-    return dict(state.brought) != dict(state.ends)
+    return dict(state.committed) != dict(state.ends)

@@ -39,6 +39,7 @@ from penstock.spark.source.lookups import Lookups
 from penstock.spark.source.options import Mode
 from penstock.spark.source.task_reader import TaskSettings
 from penstock.spark.tables.commit.circuit_breaker import CircuitOpenError
+from penstock.spark.tables.commit.command_breaker import CommandBreaker
 from penstock.spark.tables.commit.owned_tables import Owned
 from penstock.spark.tables.definition.many_tables import TopicUnfitError, table_of_topic
 from penstock.spark.tables.definition.model import PipelineDefinition
@@ -48,7 +49,7 @@ from penstock.spark.tables.operation.failures import failure_of
 from penstock.spark.tables.run.events import Observer
 from penstock.spark.tables.run.pipeline import RunningPipeline
 from penstock.spark.tables.run.small_batches import SmallBatches
-from penstock.spark.tables.run.table_pipeline import TablePipeline
+from penstock.spark.tables.run.table_pipeline import TablePipeline, breaker_of
 
 LOGGER: Final = logging.getLogger(__name__)
 WORKERS: Final = 4
@@ -178,6 +179,7 @@ class _Worker:
         self._open: dict[str, RunningPipeline] = {}
         self._owned: dict[str, Owned] = {}
         """What this command has acquired: a topic that is tried again ends if another has it."""
+        self._breakers: dict[str, CommandBreaker] = {}
         self.has_bad_records = False
         """Whether a topic has failed by too many bad records."""
 
@@ -193,7 +195,7 @@ class _Worker:
                 begun = monotonic()
                 has_looked = self._look(lookups, raises=once)
                 if has_looked:
-                    self._bring_due(cluster, small, halt, once=once)
+                    self._commit_due(cluster, small, halt, once=once)
                 if once:
                     return
                 self._pause(begun + self._interval_seconds, halt)
@@ -245,7 +247,9 @@ class _Worker:
             name = topic
         return crc32(name.encode()) % self._count == self.number
 
-    def _bring_due(self, cluster: Cluster, small: SmallBatches, halt: Event, *, once: bool) -> None:
+    def _commit_due(
+        self, cluster: Cluster, small: SmallBatches, halt: Event, *, once: bool
+    ) -> None:
         """Commit batches until nothing is due; with `once`, a topic has one attempt."""
         while not halt.is_set():
             topic = self._schedule.next_due(monotonic())
@@ -253,20 +257,21 @@ class _Worker:
                 return
             try:
                 running = self._opened(topic, cluster)
-                is_whole = running.bring_available(small, 1)
+                is_whole = running.commit_available(small, 1)
                 if once and is_whole:
                     running.require_few_rejects()
             except Exception as error:  # noqa: BLE001 - the other topics go on
                 self._failed(topic, error, once=once)
             else:
-                self._schedule.brought(topic, monotonic(), is_whole=is_whole)
+                self._schedule.committed(topic, monotonic(), is_whole=is_whole)
 
     def _opened(self, topic: str, cluster: Cluster) -> RunningPipeline:
         if topic not in self._open:
             definition = table_of_topic(self._definition, topic)
             observer = self._listener.observer_of(definition)
             owned = self._owned.setdefault(topic, Owned(uuid4().hex))
-            pipeline = TablePipeline(definition, observer=observer, owned=owned)
+            breaker = self._breakers.setdefault(topic, breaker_of(definition))
+            pipeline = TablePipeline(definition, observer=observer, owned=owned, breaker=breaker)
             with self._opening:
                 self._open[topic] = pipeline.open(self._spark, cluster)
         return self._open[topic]

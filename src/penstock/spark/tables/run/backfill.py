@@ -27,6 +27,7 @@ from penstock.spark.tables.commit.decisions import TableState, held_by_others
 from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
 from penstock.spark.tables.definition.model import PipelineDefinition, WriteMode
 from penstock.spark.tables.definition.source_reading import read_resolved_options
+from penstock.spark.tables.definition.source_secrets import checkable
 from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
@@ -110,7 +111,8 @@ def require_possible(definition: PipelineDefinition, start: str, end: str) -> No
             "older than its rows. Create a new table with a pipeline that begins at the earliest "
             "offsets."
         )
-    read_source_options(_batch_options(definition.source_options(), start, end), Mode.BATCH)
+    options = _batch_options(definition.source_options(), start, end)
+    read_source_options(checkable(options), Mode.BATCH)
 
 
 def backfill_name(pipeline: str, start: str, end: str) -> str:
@@ -187,14 +189,14 @@ def _run(
     cut = portions(wanted, rows.state.positions_of(name), portion_offsets)
     done = BackfillDone(name, portions=len(cut))
     for portion in cut:
-        brought = driver.bring(writer.write(_ranges(portion, latest)))
-        if brought is not None:
+        committed = driver.commit(writer.write(_ranges(portion, latest)))
+        if committed is not None:
             done = replace(
                 done,
                 commits=done.commits + 1,
-                records=done.records + brought.records,
-                rows=done.rows + brought.counts.rows,
-                rejects=done.rejects + brought.counts.rejects,
+                records=done.records + committed.records,
+                rows=done.rows + committed.counts.rows,
+                rejects=done.rejects + committed.counts.rejects,
             )
             on_commit(done)
     if absorb_backfill(prepared.rows, prepared.rejects, pipeline, name):

@@ -20,7 +20,7 @@ from penstock.spark.tables.commit.steps import Committed
 from penstock.spark.tables.commit.stops import CommitStoppedError, Stop, StopReason
 from penstock.spark.tables.formats.port import LayoutChangedError
 from penstock.spark.tables.run.committer import TableCommitter
-from penstock.spark.tables.run.reject_commits import bring_rejects, withdraw_rejects
+from penstock.spark.tables.run.reject_commits import commit_rejects, withdraw_rejects
 from penstock.spark.tables.tasks.report import BatchReport
 from penstock.spark.tables.values.empty_columns import newly_emptied
 
@@ -31,6 +31,8 @@ ATTEMPTS_MAX: Final = 10
 TAKES_MAX: Final = 5
 """How often both tables are acquired if another driver acquires them at the same time."""
 
+OnOffer = Callable[[BatchRanges, int, int], None]
+"""Gets the ranges, records and rejects of each attempt to commit, whose response may be lost."""
 Write = Callable[[BatchRanges], BatchReport]
 
 
@@ -83,7 +85,9 @@ class BatchDriver:
         self._allows_gaps = allows_gaps
         self._clock = clock or SystemClock()
 
-    def bring(self, report: BatchReport) -> BatchReport | None:
+    def commit(
+        self, report: BatchReport, on_offer: OnOffer = lambda _ranges, _records, _rejects: None
+    ) -> BatchReport | None:
         """Commit the batch; return the committed part, None if the table had all of it."""
         for _ in range(ATTEMPTS_MAX):
             left = self._open_part(report)
@@ -92,9 +96,10 @@ class BatchDriver:
             if left != report.ranges:
                 report = self._write(left)
                 continue
+            on_offer(report.ranges, report.records, report.counts.rejects)
             offer = self._offer(self.rejects, report)
             pipeline = self._rejects_of or offer.driver.pipeline
-            bring_rejects(self.rejects, offer, report, pipeline)
+            commit_rejects(self.rejects, offer, report, pipeline)
             before = self._empty_columns()
             match self._commit_rows(report):
                 case Committed():

@@ -221,11 +221,11 @@ class TableCommitter:
                 return None
             case Append(commit):
                 try:
-                    return Answer(self._bring(commit, batch))
+                    return Answer(self._append_or_upsert(commit, batch))
                 except (TableMovedError, AnswerLostError) as error:
                     return Answer(None, str(error))
 
-    def _bring(self, commit: Commit, batch: "_Batch") -> TableState:
+    def _append_or_upsert(self, commit: Commit, batch: "_Batch") -> TableState:
         if batch.changes is not None and batch.changes.has_history:
             with as_versions(self.table, batch.changes, batch.schema) as changes:
                 return self.table.upsert(commit, changes, batch.schema)

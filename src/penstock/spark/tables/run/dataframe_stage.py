@@ -150,7 +150,7 @@ class DataFrameStage:
         """Return the batch to commit."""
         plan = self._plans.task
         if not staged.files:
-            return self._plans.as_brought(staged, self._rows_schema)
+            return self._plans.for_commit(staged, self._rows_schema)
         frame = _staged_rows(self._spark, plan.rows, staged.files)
         result = transformed(frame, self._transform)
         rules = self._plans.rules
@@ -173,7 +173,7 @@ class DataFrameStage:
         reports = written_rows(result, columns, order, _row_bytes(staged), held)
         remove_files(plan.rows.directory, staged.files)
         self._rows_schema = schema
-        return self._plans.as_brought(_together(staged, reports), schema)
+        return self._plans.for_commit(_together(staged, reports), schema)
 
 
 def _staged_rows(

@@ -28,7 +28,8 @@ from penstock.spark.offsets import StreamOffset
 from penstock.spark.progress.line import reason_of
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.task_reader import TaskSettings
-from penstock.spark.tables.commit.circuit_breaker import CircuitBreaker, CircuitOpenError
+from penstock.spark.tables.commit.circuit_breaker import CircuitOpenError
+from penstock.spark.tables.commit.command_breaker import CommandBreaker
 from penstock.spark.tables.commit.decisions import starting_ranges
 from penstock.spark.tables.commit.note import BatchRanges, StateNote
 from penstock.spark.tables.commit.owned_tables import Owned
@@ -37,13 +38,7 @@ from penstock.spark.tables.definition.model import PipelineDefinition, RunMode
 from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
-from penstock.spark.tables.run.events import (
-    DRIVER,
-    SPARK_SQL,
-    TASKS,
-    BatchDone,
-    Observer,
-)
+from penstock.spark.tables.run.events import DRIVER, SPARK_SQL, TASKS, BatchDone, Observer
 from penstock.spark.tables.run.jobs import run_orders, run_ranges
 from penstock.spark.tables.run.maintenance import TableMaintenance
 from penstock.spark.tables.run.once import AvailableBatches, batches_now
@@ -76,6 +71,7 @@ class RunningPipeline:
         observer: Observer,
         clock: Clock,
         owned: Owned,
+        breaker: CommandBreaker,
     ) -> None:
         self._spark = spark
         self._definition = definition
@@ -100,9 +96,7 @@ class RunningPipeline:
             renew=self._plans.renew,
             allows_gaps=not reading.options.fail_on_data_loss,
         )
-        self._breaker = CircuitBreaker(
-            definition.value.reject_share_max, definition.value.reject_window_records
-        )
+        self._breaker = breaker
         self._maintenance = [
             TableMaintenance(one, definition.maintenance, clock)
             for one in (self._rows, self._rejects)
@@ -115,7 +109,7 @@ class RunningPipeline:
         """The batches of a run with `once`; None: the query has them."""
         self._available: AvailableBatches | None = None
         """The batches of a pipeline without a query."""
-        self._brought_count = 0
+        self._batch_count = 0
         self._query: StreamingQuery | None = None
         self._loop: BatchLoop | None = None
         """Has the place of the query in a session of Spark Connect."""
@@ -126,7 +120,7 @@ class RunningPipeline:
         """Acquire the tables, the rejects' first, and start the query."""
         if is_connect(self._spark) and not once:
             self.begin_available()
-            commit_next = partial(self.bring_available, self._small, 1)
+            commit_next = partial(self.commit_available, self._small, 1)
             interval_seconds = self._definition.trigger.interval_ms / 1000
             lasting = (CommitStoppedError, CircuitOpenError)
             self._loop = BatchLoop(commit_next, interval_seconds, Jobs(self._spark), lasting)
@@ -140,12 +134,12 @@ class RunningPipeline:
         self._query = start_query(self._spark, self._definition, self._file.path, self._on_batch)
 
     def begin_available(self) -> None:
-        """Acquire the tables, for batches by `bring_available`."""
+        """Acquire the tables, for batches by `commit_available`."""
         self._acquire()
         reading = self._reading
         self._available = AvailableBatches(reading.lookups, reading.options, self._initial)
 
-    def bring_available(self, small: SmallBatches, batches_max: int) -> bool:
+    def commit_available(self, small: SmallBatches, batches_max: int) -> bool:
         """Commit the next batches; return whether the table has everything of the last look.
 
         The ends are looked up once for all batches up to them. `small` writes batches of few
@@ -159,12 +153,13 @@ class RunningPipeline:
             orders = available.next_orders()
             if available.is_at_end:
                 break
-            self._bring_orders(orders, monotonic(), small)
+            self._commit_orders(orders, monotonic(), small)
         return available.is_at_end
 
     def _acquire(self) -> None:
         starting = self._starting()
         found = acquire_tables(self._rejects, self._rows, starting) or self._reading.first
+        self._breaker.acquired(self._rows.state.positions_of(self._definition.pipeline.name))
         self._initial = subscribed(found, self._reading.options.subscription)
         if self._rows.arrange(self._definition.table):
             self._plans.renew()
@@ -182,7 +177,7 @@ class RunningPipeline:
         timeout.
         """
         if self._left is not None:
-            return self._bring_left(self._left, timeout_seconds)
+            return self._commit_left(self._left, timeout_seconds)
         if self._loop is not None:
             return self._loop.wait(timeout_seconds)
         try:
@@ -199,14 +194,14 @@ class RunningPipeline:
             ) from error
         return has_ended
 
-    def _bring_left(self, left: Iterator[list[TaskOrder]], timeout_seconds: int | None) -> bool:
+    def _commit_left(self, left: Iterator[list[TaskOrder]], timeout_seconds: int | None) -> bool:
         """Commit the batches of a run with `once`; a failed batch is never skipped."""
         if self._failure is not None:
             raise self._failure
         begun = monotonic()
         try:
             for orders in left:
-                self._bring_now(orders)
+                self._commit_now(orders)
                 if timeout_seconds is not None and monotonic() - begun >= timeout_seconds:
                     return False
             self.require_few_rejects()
@@ -249,12 +244,12 @@ class RunningPipeline:
         """Commit one micro-batch; Spark calls this again if it has not returned."""
         started = monotonic()
         try:
-            self._bring_frame(frame, batch_id, started)
+            self._commit_frame(frame, batch_id, started)
         except BaseException as error:
             self._failure = error
             raise
 
-    def _bring_frame(self, frame: DataFrame, batch_id: int, started: float) -> None:
+    def _commit_frame(self, frame: DataFrame, batch_id: int, started: float) -> None:
         left = self._file.take_batch()
         may_be_small = self._definition.pipeline.small_batches
         reports = self._small.reports(left, self._held()) if may_be_small else []
@@ -262,13 +257,13 @@ class RunningPipeline:
         if not is_small:
             # Evaluate the frame once: a second evaluation runs its tasks again.
             reports = [unpack(row[COLUMN]) for row in frame.collect()]
-        self._bring(reports, batch_id, started, is_small=is_small)
+        self._commit(reports, batch_id, started, is_small=is_small)
 
-    def _bring_now(self, orders: Sequence[TaskOrder]) -> None:
+    def _commit_now(self, orders: Sequence[TaskOrder]) -> None:
         """Commit one batch of a run with `once`."""
-        self._bring_orders(orders, monotonic())
+        self._commit_orders(orders, monotonic())
 
-    def _bring_orders(
+    def _commit_orders(
         self, orders: Sequence[TaskOrder], started: float, small: SmallBatches | None = None
     ) -> None:
         by_driver: list[TaskReport] = []
@@ -281,10 +276,10 @@ class RunningPipeline:
                 by_driver = small.reports(planned, self._held())
             settings = TaskSettings.of(self._reading.options)
             reports = by_driver or run_orders(self._spark, settings, planned)
-        self._bring(reports, self._brought_count, started, is_small=bool(by_driver))
-        self._brought_count += 1
+        self._commit(reports, self._batch_count, started, is_small=bool(by_driver))
+        self._batch_count += 1
 
-    def _bring(
+    def _commit(
         self,
         reports: Sequence[TaskReport],
         batch_id: int,
@@ -303,31 +298,36 @@ class RunningPipeline:
             report = self._writer.written(ranges, reports)
             report = replace(report, counts=replace(report.counts, is_small=is_small))
         written = monotonic()
-        self._brought(self._driver.bring(report), report, batch_id, started, written)
+        committed = self._driver.commit(report, self._breaker.offered)
+        self._committed(committed, report, batch_id, started, written)
 
-    def _brought(
+    def _committed(
         self,
-        brought: BatchReport | None,
+        committed: BatchReport | None,
         report: BatchReport,
         batch_id: int,
         started: float,
         written: float,
     ) -> None:
-        """Finish a batch; `brought` is its committed part, None if the table had all of it."""
+        """Finish a batch; `committed` is its committed part, None if the table had all of it."""
+        if committed is None:
+            self._breaker.was_there()
+        else:  # before any call that may fail: the next attempt does not find this batch
+            self._breaker.committed(committed.records, committed.counts.rejects)
         self._write_batch_plan()
         self._observer.batch_done(
-            self._done(batch_id, brought or report, started, written, was_there=brought is None)
+            self._done(batch_id, committed or report, started, written, was_there=committed is None)
         )
         self._maintain_tables()
-        if brought is not None:
-            self._breaker = self._breaker.after(brought.records, brought.counts.rejects)
-        if self._breaker.is_open:
-            raise self._opened(self._breaker.reason(self._definition.table.dlq_name))
+        breaker = self._breaker.now
+        if breaker.is_open:
+            raise self._opened(breaker.reason(self._definition.table.dlq_name))
 
     def require_few_rejects(self) -> None:
         """Raise at the end of a run if too many of its records were bad."""
-        if self._breaker.is_open_at_end:
-            raise self._opened(self._breaker.reason_at_end(self._definition.table.dlq_name))
+        breaker = self._breaker.now
+        if breaker.is_open_at_end:
+            raise self._opened(breaker.reason_at_end(self._definition.table.dlq_name))
 
     def _opened(self, reason: str) -> CircuitOpenError:
         return CircuitOpenError(f"pipeline '{self._definition.pipeline.name}': {reason}")

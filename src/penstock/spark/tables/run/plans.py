@@ -165,7 +165,7 @@ class Plans:
                 )
         self._in_task = constraints
 
-    def as_brought(self, report: BatchReport, rows: pa.Schema) -> BatchReport:
+    def for_commit(self, report: BatchReport, rows: pa.Schema) -> BatchReport:
         """Return the report of files with these columns, for its commit."""
         extra = {*CHANGE_COLUMNS.names, CARRIED}
         rows = pa.schema([one for one in rows if one.name not in extra])

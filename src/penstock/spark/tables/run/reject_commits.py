@@ -30,7 +30,7 @@ KEY: Final = [*PLACE, "pipeline"]
 """The columns that identify a reject: pipelines from two clusters may share a table."""
 
 
-def bring_rejects(
+def commit_rejects(
     committer: TableCommitter, offer: Offer, report: BatchReport, pipeline: str
 ) -> None:
     """Add the rejects, or replace those of this pipeline."""

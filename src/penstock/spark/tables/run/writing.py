@@ -85,6 +85,6 @@ class BatchWriter:
         if self._stage is not None:
             report = self._stage.write(report)
         else:
-            report = self._plans.as_brought(report, self._plans.task.rows.schema)
+            report = self._plans.for_commit(report, self._plans.task.rows.schema)
         Outcome(report.counts.expectations, None, (), report.failed).require(self._expectations)
         return report

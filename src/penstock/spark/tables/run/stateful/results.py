@@ -146,7 +146,7 @@ class ResultWriter:
         Outcome(report.counts.expectations, None, (), report.failed).require(rules)
         times = [one.newest_event_ms for one in ranges if one.newest_event_ms is not None]
         return Written(
-            plans.as_brought(report, schema),
+            plans.for_commit(report, schema),
             sum(one.late_count for one in ranges),
             max(times, default=None),
         )

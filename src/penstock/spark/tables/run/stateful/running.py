@@ -18,6 +18,7 @@ from time import monotonic
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.core.clock import Clock
+from penstock.spark.tables.commit.command_breaker import CommandBreaker
 from penstock.spark.tables.commit.decisions import TableState
 from penstock.spark.tables.commit.note import StateNote
 from penstock.spark.tables.commit.owned_tables import Owned
@@ -56,8 +57,11 @@ class StatefulPipeline(RunningPipeline):
         observer: Observer,
         clock: Clock,
         owned: Owned,
+        breaker: CommandBreaker,
     ) -> None:
-        super().__init__(spark, definition, transform, reading, prepared, observer, clock, owned)
+        super().__init__(
+            spark, definition, transform, reading, prepared, observer, clock, owned, breaker
+        )
         assert definition.state is not None, "the caller has a stateful definition"
         self._function = transform
         self._settings = definition.state
@@ -105,7 +109,7 @@ class StatefulPipeline(RunningPipeline):
         if stop is not None:
             raise stop.error()
 
-    def _bring_frame(self, frame: DataFrame, batch_id: int, started: float) -> None:
+    def _commit_frame(self, frame: DataFrame, batch_id: int, started: float) -> None:
         orders = self._file.take_batch()
         written = self._result_writer.write(frame, orders)
         finished = monotonic()
@@ -122,12 +126,13 @@ class StatefulPipeline(RunningPipeline):
         )
         report = written.report
         require = partial(self._require_closed_after, report)
+        self._breaker.offered(report.ranges, report.records, report.counts.rejects)
         is_new = self._results.commit(self._result_batch(written, place), require)
-        self._brought(report if is_new else None, report, batch_id, started, finished)
+        self._committed(report if is_new else None, report, batch_id, started, finished)
 
     def _require_closed_after(self, report: BatchReport) -> None:
         """Raise if the circuit breaker opens by this batch, which is not committed yet."""
-        after = self._breaker.after(report.records, report.counts.rejects)
+        after = self._breaker.now.after(report.records, report.counts.rejects)
         if after.is_open or (self._once and after.is_open_early):
             raise self._opened(after.reason_before_commit(report.reject_classes))
 

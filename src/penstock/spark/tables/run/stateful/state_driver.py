@@ -22,7 +22,7 @@ from penstock.spark.tables.commit.stops import CommitStoppedError, Stop, StopRea
 from penstock.spark.tables.files.data_files import remove_files
 from penstock.spark.tables.formats.port import LayoutChangedError, TableMovedError
 from penstock.spark.tables.run.committer import TableCommitter
-from penstock.spark.tables.run.reject_commits import bring_rejects, withdraw_rejects
+from penstock.spark.tables.run.reject_commits import commit_rejects, withdraw_rejects
 from penstock.spark.tables.tasks.report import BatchReport
 
 RULE: Final[Rule] = decide_stateful
@@ -76,7 +76,7 @@ class StatefulDriver:
             self._discard(batch)
             raise
         rejects = replace(self._offer(self._rejects, batch), state=None)
-        bring_rejects(self._rejects, rejects, report, rejects.driver.pipeline)
+        commit_rejects(self._rejects, rejects, report, rejects.driver.pipeline)
         try:
             done = self._rows.commit(offer, report.files, report.schema, rule=self._rule)
         except LayoutChangedError as error:
