@@ -323,6 +323,14 @@ PROOFS = (
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
+        "cdc-partial",
+        "PostgreSQL's long values that Debezium does not send, a simulated day each, with the same"
+        " kills; rows equal the database",
+        pytest_of("tests/spark/cdc/test_cdc_partial_database.py", marker="spark"),
+        (lines_like(r"^cdc \w+ from \w+ with partial updates "),),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
         "table-kill",
         "Tables, topic to table, rounds of faults for each format; guards taken out in turn",
         pytest_of(

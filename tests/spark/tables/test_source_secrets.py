@@ -171,6 +171,24 @@ def test_a_reference_in_a_text_that_the_definition_checks(
     assert getattr(login.tokens, field) == value
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "${ENV:SHOP_TEXT}",
+        "${ env:SHOP_TEXT}",
+        "${env}",
+        "${env:}",
+        "a-${File:/x}",
+        "${env:SHOP_TEXT",
+    ],
+)
+@pytest.mark.parametrize("name", ["sasl.oauthbearer.client.id", "sasl.username"])
+def test_a_misspelt_reference_is_refused(name: str, text: str) -> None:
+    with pytest.raises(DefinitionError, match="is not a reference") as caught:
+        definition({**TOKENS, f"kafka.{name}": f"${{env:SHOP_OTHER}}{text}"})
+    assert '"${env:NAME}" for an environment variable' in str(caught.value)
+
+
 def test_a_backfill_is_checked_without_the_values() -> None:
     """Its arguments are checked before any variable is read."""
     found = definition({**TOKENS, "kafka.sasl.oauthbearer.client.id": "${env:SHOP_TEXT}"})

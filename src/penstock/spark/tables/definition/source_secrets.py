@@ -78,6 +78,8 @@ _HOST: Final = "localhost"
 
 _PORT: Final = 443
 _PORT_REFERENCE: Final = re.compile(f":{REFERENCE.pattern}")
+_MISSPELT: Final = re.compile(r"\$\{\s*(?:env|file)\b[^}]*\}?", re.IGNORECASE)
+"""A text that is meant as a reference, outside of correct ones."""
 
 
 def require_no_secret(section: Section, options: Iterable[tuple[str, str]]) -> None:
@@ -112,6 +114,14 @@ def checkable(options: Mapping[str, str]) -> dict[str, str]:
     found = dict(options)
     for name, text in options.items():
         setting = name.lower().removeprefix(PREFIX)
+        misspelt = _MISSPELT.search(REFERENCE.sub("", text)) if setting in RESOLVED else None
+        if misspelt is not None:
+            raise OptionError(
+                name,
+                f"{shown(misspelt[0])} is not a reference and would be taken as it is.",
+                'Write "${env:NAME}" for an environment variable or "${file:/run/secrets/name}" '
+                "for a file, in small letters and without spaces.",
+            )
         if REFERENCE.search(text) is None:
             continue
         if setting in _UNRESOLVED:
