@@ -8,7 +8,6 @@ counted rounds, on this machine and on a part of the same records, and the faste
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,7 @@ from typing import Final
 from rich.console import Console
 
 from benchmarks.contestants import Contestant
-from benchmarks.process_work import work_of
+from benchmarks.process_work import CLASSES, work_of
 from benchmarks.table_workers import Answer, Request, Worker
 from benchmarks.variants import Values, Variant
 from tests.oracle.spark_jars import (
@@ -84,8 +83,8 @@ class Contestants:
         self._broker = contestant.broker
         self._folder = folder
         self._workers: dict[Variant, Worker] = {}
-        self.chosen: dict[tuple[Variant, str], str] = {}
-        """The candidate that each connector uses for each sink."""
+        self.chosen: dict[tuple[Variant, str, str], str] = {}
+        """The candidate that each connector uses for each sink and kind of values."""
 
     def worker(self, variant: Variant) -> Worker:
         """The running process of a contestant; both modes of ours share one."""
@@ -111,27 +110,34 @@ class Contestants:
         command = [python, "-m", "benchmarks.table_connector_app", place, joined]
         return Worker(name, command, self._folder, environment)
 
-    def tune(self, sinks: Sequence[str], topic: Topic, console: Console) -> None:
-        """Warm every connector up, then try each candidate and keep the fastest of each sink.
+    def tune(
+        self,
+        variant: Variant,
+        sink: str,
+        topic: Topic,
+        console: Console,
+        more: Request | None = None,
+    ) -> None:
+        """Warm a connector up, then try each candidate and keep the fastest.
 
         Forward and backward, so that the last one does not win because Java is warmest then.
         """
-        for sink in sinks:
-            for variant in CONNECTORS[sink]:
-                self._run(variant, sink, topic, CANDIDATES["snappy"])
-                rates = dict.fromkeys(CANDIDATES, 0.0)
-                for name in (*CANDIDATES, *reversed(CANDIDATES)):
-                    values = self._run(variant, sink, topic, CANDIDATES[name])
-                    rates[name] = max(rates[name], values["rows_per_s"])
-                self.chosen[variant, sink] = max(rates, key=lambda name: rates[name])
-                shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
-                console.print(f"tried: {variant.broker}, {sink}, rows/s: {shown}", style="dim")
+        more = more or {}
+        self._run(variant, sink, topic, {**CANDIDATES["snappy"], **more})
+        rates = dict.fromkeys(CANDIDATES, 0.0)
+        for name in (*CANDIDATES, *reversed(CANDIDATES)):
+            values = self._run(variant, sink, topic, {**CANDIDATES[name], **more})
+            rates[name] = max(rates[name], values["rows_per_s"])
+        kind = _kind_of(more)
+        self.chosen[variant, sink, kind] = max(rates, key=lambda name: rates[name])
+        shown = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
+        console.print(f"tried: {variant.broker}, {sink}, {kind}, rows/s: {shown}", style="dim")
 
     def run(self, variant: Variant, sink: str, topic: Topic, more: Request | None = None) -> Values:
         """One measured run from the topic into a new table; `more` are keys of the request."""
         if variant in MODES:
             return self._run(variant, sink, topic, {"mode": variant.broker, **(more or {})})
-        name = self.chosen.get((variant, sink), USUAL)
+        name = self.chosen.get((variant, sink, _kind_of(more or {})), USUAL)
         return self._run(variant, sink, topic, {**CANDIDATES[name], **(more or {})})
 
     def _run(self, variant: Variant, sink: str, topic: Topic, settings: Request) -> Values:
@@ -148,14 +154,19 @@ class Contestants:
                 **settings,
             }
         )
-        _check(worker.name, topic, answer)
+        broker_cpu_s = self._broker.usage().cpu_seconds - before
+        spent = work_of(worker.pid).since(work).seconds
+        # Counting is no part of the run, and of its CPU time.
+        counts = worker.ask({"do": "count"})
+        _check(worker.name, topic, counts)
         return {
             "rows_per_s": topic.records / answer["seconds"],
             "seconds": answer["seconds"],
-            "broker_cpu_s": self._broker.usage().cpu_seconds - before,
-            "file_mb": answer["file_bytes"] / 1e6,
-            "files": answer["files"],
-            **work_of(worker.pid).since(work).seconds,
+            "broker_cpu_s": broker_cpu_s,
+            "cpu_s": broker_cpu_s + sum(spent[name] for name in CLASSES),
+            "file_mb": counts["file_bytes"] / 1e6,
+            "files": counts["files"],
+            **spent,
         }
 
     def ask(self, variant: Variant, request: Request) -> Answer:
@@ -167,6 +178,10 @@ class Contestants:
         return ", ".join(
             f"{worker.name} {worker.start_seconds:.0f} s" for worker in self._workers.values()
         )
+
+
+def _kind_of(request: Request) -> str:
+    return str(request.get("kind", "json"))
 
 
 def _check(name: str, topic: Topic, answer: Answer) -> None:

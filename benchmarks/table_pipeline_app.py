@@ -137,6 +137,8 @@ class Pipelines:
         self._spark = spark
         self._folder = folder
         self._running: RunningPipeline | None = None
+        self._last: tuple[Request, Path, Totals] | None = None
+        """The last run, whose rows can be counted."""
 
     def run(self, request: Request) -> Answer:
         """Write the whole topic, once: by a query, or by Spark jobs without one."""
@@ -151,10 +153,13 @@ class Pipelines:
             if not wait(RUN_SECONDS_MAX):
                 raise TimeoutError(f"the run took over {RUN_SECONDS_MAX} s: {running.query.status}")
         seconds = time.perf_counter() - begun
-        return {"seconds": seconds, **self._count(request, place, totals)}
+        self._last = request, place, totals
+        return {"seconds": seconds}
 
-    def _count(self, request: Request, place: Path, totals: Totals) -> Answer:
-        """Read the table back; count its rows, files and bytes."""
+    def count(self, _request: Request) -> Answer:
+        """Read the table of the last run back; count its rows, files and bytes."""
+        assert self._last is not None, "nothing has run"
+        request, place, totals = self._last
         found = read_back(request["sink"], place, ("_kafka", COLUMNS[0]))
         partitions, offsets = (pc.struct_field(found["_kafka"], n) for n in ("partition", "offset"))
         keys = pc.add(pc.shift_left(partitions.cast(pa.int64()), 40), offsets)
@@ -203,7 +208,14 @@ def main() -> None:
     spark.sparkContext.setLogLevel("OFF")
     pipelines = Pipelines(spark, folder)
     try:
-        serve({"run": pipelines.run, "start": pipelines.start, "stop": pipelines.stop})
+        serve(
+            {
+                "run": pipelines.run,
+                "count": pipelines.count,
+                "start": pipelines.start,
+                "stop": pipelines.stop,
+            }
+        )
     finally:
         spark.stop()
 

@@ -5,7 +5,8 @@
         [--markdown]
 
 Both sides read the same topic and write the same columns into a new table, with `local[2]`, without
-checksum files, at the settings of `table_contestants`. A stream is a streaming query: AvailableNow
+Hadoop's checksum files. The connector has the fastest settings of `table_contestants`, tried for
+each format as a stream. A stream is a streaming query: AvailableNow
 of the connector, and a query of Penstock that is stopped after its last commit. A batch is one
 Spark job of the connector, and a run of Penstock with `--once`. Contestants take turns, and the
 list is repeated (A B B A …) after rounds that are not counted.
@@ -13,8 +14,8 @@ list is repeated (A B B A …) after rounds that are not counted.
 Guarantees: the table has each record once, or the run ends with an error. Each row names the
 processes that used the CPU time, measured in the same rounds. Exit code 1 when a target is missed.
 
-Spark's connector does not parse Protobuf here, because no jar for it can be fetched: its column has
-the bytes. The ratio of that row is a lower bound.
+Spark's connector does not parse Protobuf here, because no jar for it can be fetched: its one column
+has the bytes. The ratio of that row is a lower bound.
 """
 
 import argparse
@@ -46,7 +47,7 @@ from benchmarks.table_contestants import (
 )
 from benchmarks.table_kinds import AVRO_SCHEMA, KINDS, SCHEMA_ID, Kind
 from benchmarks.table_workers import Request
-from benchmarks.tables_throughput import BEST, HEADINGS, NAMES, SHOWN
+from benchmarks.tables_throughput import BEST, HEADINGS, NAMES, SHOWN, TUNING_SHARE
 from benchmarks.targets import Bound, Target
 from benchmarks.variants import PENSTOCK_DURABLE, Values, Variant
 from tests.spark.tables.registry_stub import RegistryStub, registry_stub
@@ -54,6 +55,7 @@ from tests.spark.tables.registry_stub import RegistryStub, registry_stub
 WAYS: Final = ("stream", "batch")
 DISTINCT_RECORDS: Final = 100_000
 DATAFRAME_MIN: Final = 1.5
+TUNING: Final = "-tuning"
 SIDES: Final = {BEST: "connector", **{mode: NAMES[mode] for mode in MODES}}
 
 
@@ -126,8 +128,7 @@ def _run(
     bystanders, before = Bystanders(), own_cpu_seconds()
     request = {"kind": case.kind.name, "way": case.way, **more}
     values = contestants.run(variant, sink, topics[case.kind.name], request)
-    values["cpu_s"] = own_cpu_seconds() - before
-    return values, bystanders.share(values["cpu_s"])
+    return values, bystanders.share(own_cpu_seconds() - before)
 
 
 def judged(samples: Sequence[Sample], cases: Sequence[Case]) -> list[Sample]:
@@ -169,14 +170,29 @@ def work_notes(samples: Sequence[Sample], cases: Sequence[Case]) -> list[str]:
 def fill_topics(
     contestant: Contestant, kinds: Sequence[Kind], records: int, console: Console
 ) -> dict[str, Topic]:
-    """Return a filled topic for each format."""
+    """Return a filled topic for each format, and one with a part of its records for tuning."""
     topics = {}
     for kind in kinds:
         console.print(f"producing {records:,} records: {kind.text}", style="dim")
         values = kind.values(min(DISTINCT_RECORDS, records))
-        name = fill_with(contestant, values, records, compression=kind.compression)
-        topics[kind.name] = Topic(name, records)
+        for suffix, count in (("", records), (TUNING, max(records // TUNING_SHARE, 1))):
+            name = fill_with(contestant, values, count, compression=kind.compression)
+            topics[kind.name + suffix] = Topic(name, count)
     return topics
+
+
+def tune(
+    contestants: Contestants,
+    cases: Sequence[Case],
+    topics: dict[str, Topic],
+    options: argparse.Namespace,
+    console: Console,
+) -> None:
+    """Choose the settings of the connector for each format."""
+    for case in {case.kind.name: case for case in cases}.values():
+        topic = topics[f"{case.kind.name}{TUNING}"]
+        for variant in _versions(case, options.sink):
+            contestants.tune(variant, options.sink, topic, console, {"kind": case.kind.name})
 
 
 def serve_schema(stub: RegistryStub, topic: str) -> None:
@@ -187,7 +203,10 @@ def serve_schema(stub: RegistryStub, topic: str) -> None:
 
 
 def notes(
-    options: argparse.Namespace, samples: Sequence[Sample], cases: Sequence[Case]
+    options: argparse.Namespace,
+    samples: Sequence[Sample],
+    cases: Sequence[Case],
+    contestants: Contestants,
 ) -> list[str]:
     """Return the conditions of the measurement, for the reader of the figures."""
     sizes = ", ".join(
@@ -201,10 +220,17 @@ def notes(
             "a stream: the connector with AvailableNow, ours until all is committed and the query "
             "has stopped; a batch: one Spark job of the connector, and ours with `--once`"
         ),
+        *_settings_notes(contestants),
         "Protobuf: the connector writes the bytes without parsing; the ratio is a lower bound",
         *work_notes(samples, cases),
         f"{options.rounds} rounds, interleaved; {noise(samples)}",
     ]
+
+
+def _settings_notes(contestants: Contestants) -> list[str]:
+    chosen = contestants.chosen.items()
+    shown = [f"{variant.broker}, {kind}: {name}" for (variant, _, kind), name in chosen]
+    return [f"settings of the connector: {'; '.join(shown)}"] if shown else []
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -216,6 +242,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sink", choices=OUR_SINKS, default="delta")
     parser.add_argument("--kinds", nargs="+", choices=tuple(KINDS), default=tuple(KINDS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--no-tuning", action="store_true", help="use the most frequent settings")
     parser.add_argument("--folder", type=Path, help="folder for the data directories")
     add_output_options(parser)
     return parser.parse_args(arguments)
@@ -238,11 +265,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "avro" in topics:
             serve_schema(stub, topics["avro"].name)
         more = {"registry": stub.address}
+        if not options.no_tuning:
+            tune(contestants, cases, topics, options, console)
         samples = judged(measure(contestants, cases, topics, more, options, console), cases)
+        said = notes(options, samples, cases, contestants)
     return publish(
         samples,
         targets(cases, options.sink),
-        notes(options, samples, cases),
+        said,
         options,
         console,
         mark="tables formats",

@@ -156,8 +156,7 @@ def measure(
             bystanders = Bystanders()
             before = own_cpu_seconds()
             values = turn.run()
-            values["cpu_s"] = own_cpu_seconds() - before
-            share = bystanders.share(values["cpu_s"])
+            share = bystanders.share(own_cpu_seconds() - before)
             shown = ", ".join(f"{key} {value:,.4g}" for key, value in values.items())
             console.print(f"round {round_number}: {turn.workload}, {turn.variant.broker}: {shown}")
             if round_number > 0:
@@ -204,7 +203,7 @@ def judged(samples: Sequence[Sample]) -> list[Sample]:
 def rates_of_versions(samples: Sequence[Sample], contestants: Contestants) -> list[str]:
     """Return the rate and the settings of each version of the connector."""
     found = []
-    for (variant, sink), settings in contestants.chosen.items():
+    for (variant, sink, _), settings in contestants.chosen.items():
         rates = [
             one.values["rows_per_s"]
             for one in samples
@@ -287,8 +286,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if set(options.only) - {"commit"}:
             topics = fill_topics(contestant, options, console)
             if not options.no_tuning:
-                sinks = [sink for sink in SINKS if sink in options.only]
-                contestants.tune(sinks, topics["tuning"], console)
+                for sink in (one for one in SINKS if one in options.only):
+                    for variant in CONNECTORS[sink]:
+                        contestants.tune(variant, sink, topics["tuning"], console)
             samples += measure(turns(contestants, options.only, topics), options, console)
         said = notes(options, samples, contestants)
     return publish(
