@@ -64,6 +64,14 @@ def test_a_history_is_known_to_the_values() -> None:
         (FLAT, ["__lsn", "__transaction_total_order"], '"__lsn"'),
         (FLAT, ["__source_lsn", "__transaction_data_collection_order"], '"__lsn"'),
         (FLAT, ["__lsn", "__ts_ms"], '"__lsn"'),
+        (FLAT, ["lsn", "transaction_total_order"], '"__lsn"'),
+        (FLAT, ["__transaction_total_order"], '"__lsn"'),
+        (DEBEZIUM, ["transaction.total_order"], '["source.lsn"]'),
+        (DEBEZIUM, ["transaction.id", "transaction.total_order"], '["source.lsn"]'),
+        (DEBEZIUM, ["source.ts_ms", "transaction.total_order"], '["source.lsn"]'),
+        (DEBEZIUM, ["source.commit_lsn", "transaction.total_order"], '["source.lsn"]'),
+        (DEBEZIUM, ["source.lsn", "source.txId"], '["source.lsn"]'),
+        (FLAT, ["__source_txId"], '"__lsn"'),
     ],
 )
 def test_fields_that_differ_when_an_event_is_sent_again_order_no_history(
@@ -81,14 +89,14 @@ def test_times_of_the_database_and_columns_order_a_history() -> None:
     assert read({**FLAT, "sequence_by": ["__lsn", "__source_ts_ms"]}, table).table.history
     assert read({**DEBEZIUM, "sequence_by": ["source.lsn", "source.ts_ms"]}, table).table.history
     assert read({**JSON, "sequence_by": ["ts_ms"]}, table).table.history
+    assert read({**FLAT, "sequence_by": ["ts_ms"]}, table).table.history
+    serial = ["source.commit_lsn", "source.change_lsn", "source.event_serial_no"]
+    assert read({**DEBEZIUM, "sequence_by": serial}, table).table.history
 
 
-def test_the_order_in_a_transaction_is_for_rows_and_other_positions() -> None:
+def test_the_order_in_a_transaction_is_for_rows() -> None:
     both = ["source.lsn", "transaction.total_order"]
     assert read({**DEBEZIUM, "sequence_by": both}).value.changes.sequence_by == tuple(both)
-    other = ["source.commit_lsn", "transaction.total_order"]
-    found = read({**DEBEZIUM, "sequence_by": other}, {**UPSERT, "history": True})
-    assert found.value.changes.sequence_by == tuple(other)
 
 
 def test_partial_updates_are_known_to_the_values() -> None:

@@ -17,7 +17,7 @@ from penstock.spark.tables.definition.errors import DefinitionError, SchemaError
 from penstock.spark.tables.values.cdc.row_versions import HISTORY_COLUMNS, times_of, versions_after
 from tests.spark.cdc.events import Record, event
 from tests.spark.cdc.test_cdc_model import DDL, SHORT, STRICT, Database, shuffled
-from tests.spark.tables.value_world import ValueWorld
+from tests.spark.tables.value_world import GOOD_US, ValueWorld
 
 NAMES = ("id", "name", "_sequence", "_valid_to", "_is_current", "_is_deleted")
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -199,6 +199,56 @@ def test_a_key_with_a_text(tmp_path: Path, kind: str) -> None:
     assert sorted(found, key=str) == [(name, *end) for name in ("a", "b") for end in ends]
 
 
+HOUR_US = 3_600_000_000
+
+
+def flat_row(name: str, lsn: int, hour: int | None = None) -> dict[str, Any]:
+    """A row of `ExtractNewRecordState`; with an hour, the database's time is in it."""
+    row = {"id": 1, "name": name, "__op": "u", "__deleted": "false", "__lsn": lsn}
+    if hour is not None:
+        row["__source_ts_ms"] = (GOOD_US + hour * HOUR_US) // 1_000
+    return row
+
+
+def hours_of(world: ValueWorld) -> list[tuple[str, int, int | None]]:
+    """The name of each version, and the hours of its begin and end."""
+    found = []
+    for one in world.rows.read().sort_by("_sequence").to_pylist():
+        begin, end = (_second(one[name]) for name in ("_valid_from", "_valid_to"))
+        assert begin is not None
+        found.append((one["name"], begin // 3_600, None if end is None else end // 3_600))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("ddl", ["id bigint, name string", "id bigint, name string, __lsn bigint"])
+def test_a_row_that_is_sent_again_begins_at_its_first_time(
+    tmp_path: Path, kind: str, ddl: str
+) -> None:
+    world = ValueWorld(
+        tmp_path,
+        kind,
+        ddl,
+        {"mode": "upsert", "key": ["id"], "history": True},
+        value={"envelope": "debezium_flat", "sequence_by": "__lsn"},
+    )
+
+    def send(*rows: tuple[dict[str, Any], int]) -> None:
+        world.commit([one for one, _ in rows], [GOOD_US + hour * HOUR_US for _, hour in rows])
+
+    a, b, c = flat_row("a", 10), flat_row("b", 11), flat_row("c", 12)
+    send((a, 8), (b, 9))
+    assert hours_of(world) == [("a", 8, 9), ("b", 9, None)]
+    send((a, 21))
+    send((b, 21), (b, 22))
+    assert hours_of(world) == [("a", 8, 9), ("b", 9, None)]
+    send((c, 24), (c, 23))  # in one batch, and later ones first
+    assert hours_of(world) == [("a", 8, 9), ("b", 9, 23), ("c", 23, None)]
+    send((c, 22), (flat_row("d", 13, hour=30), 40))
+    assert hours_of(world)[2:] == [("c", 22, 30), ("d", 30, None)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_the_history_equals_the_log(tmp_path: Path, kind: str) -> None:
@@ -242,16 +292,19 @@ def _big_of(record: Record) -> int:
 def test_versions_in_any_order_against_a_sorted_list() -> None:
     chance = random.Random(5)
     log = [(chance.randrange(5), f"b{at:02}", at, chance.random() < 0.3) for at in range(80)]
-    left = log + chance.sample(log, 20)
+    # Sent again later: the version begins at the earliest time.
+    left = log + [(key, at, when + 9, gone) for key, at, when, gone in chance.sample(log, 20)]
     chance.shuffle(left)
     held: dict[tuple[int, str], list[Any]] = {}
     while left:
         size = chance.choice([1, 7])
         some, left = left[:size], left[size:]
-        come = list({one[:2]: one for one in some}.values())
+        # Of one batch, the caller finds the earliest time.
+        come = list({one[:2]: one for one in sorted(some, key=lambda one: -one[2])}.values())
         found = versions_after(_table(held.values()), _table(map(_version, come)), ["id"])
         for one, end in zip(come, found.ends.to_pylist(), strict=True):
-            held[one[:2]] = [*_version(one)[:3], end["_valid_to"], end["_is_current"], one[3]]
+            times = [end["_valid_from"], end["_valid_to"]]
+            held[one[:2]] = [*one[:2], *times, end["_is_current"], one[3]]
         for row in found.amended.to_pylist():
             held[row["id"], row["_sequence"]][3:5] = row["_valid_to"], row["_is_current"]
     for key in range(5):

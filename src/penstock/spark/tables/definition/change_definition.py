@@ -26,11 +26,19 @@ from penstock.spark.tables.definition.values import Section
 
 SEQUENCE_FIELDS_MAX: Final = 4
 """A position in a log has two or three parts; each is stored with every row."""
-_LOG_POSITIONS: Final = frozenset({"source.lsn", "source.sequence", "source.txId"})
 _COUNTED_ANEW: Final = frozenset({"transaction.total_order", "transaction.data_collection_order"})
 """Debezium counts them anew after a restart within a transaction (decision 0053)."""
 _PROCESSED: Final = frozenset({"ts_ms", "ts_us", "ts_ns"})
 """When Debezium read a change: another time at each repetition."""
+_REPEATED: Final = (
+    "would repeat versions: after a crash of Kafka Connect, Debezium sends the same events again "
+    "with another value of it."
+)
+_UNSTEADY: Final = {
+    **dict.fromkeys(_COUNTED_ANEW | _PROCESSED, _REPEATED),
+    "source.txId": "is no order of changes: a transaction with a lower id may commit later.",
+}
+"""Fields that order no history, and the reason."""
 _HISTORY_ORDERS: Final = {
     Envelope.DEBEZIUM: 'sequence_by = ["source.lsn"]',
     Envelope.DEBEZIUM_FLAT: 'sequence_by = "__lsn"',
@@ -155,8 +163,7 @@ def with_history(definition: PipelineDefinition, where: str) -> PipelineDefiniti
         raise DefinitionError(
             where,
             "value.sequence_by",
-            f"{shown(unsteady)} would repeat versions: after a crash of Kafka Connect, Debezium "
-            "sends the same events again with another value of it.",
+            f"{shown(unsteady)} {_UNSTEADY[_field_of_event(unsteady)]}",
             remedy,
         )
     value = replace(definition.value, changes=replace(changes, has_history=True))
@@ -164,17 +171,21 @@ def with_history(definition: PipelineDefinition, where: str) -> PipelineDefiniti
 
 
 def _unsteady_field(changes: ChangeSettings) -> str | None:
-    """Return a field that differs when Debezium sends an event again; None without one."""
+    """Return a field that orders no events that are sent again; None without one."""
     if changes.envelope is Envelope.NONE:
         return None
-    names = {one: _field_of_event(one) for one in changes.sequence_by}
-    has_position = not _LOG_POSITIONS.isdisjoint(names.values())
-    refused = _PROCESSED | (_COUNTED_ANEW if has_position else frozenset())
-    return next((one for one, name in names.items() if name in refused), None)
+    is_flat = changes.envelope is Envelope.DEBEZIUM_FLAT
+    for one in changes.sequence_by:
+        is_own_column = is_flat and one in _PROCESSED  # `add.fields` writes a prefix
+        if not is_own_column and _field_of_event(one) in _UNSTEADY:
+            return one
+    return None
 
 
 def _field_of_event(name: str) -> str:
     """Return the field of an event that a field of a flat row has, as `add.fields` names it."""
+    if name.startswith("transaction_"):
+        name = f"__{name}"  # with an empty `add.fields.prefix`
     if not name.startswith("__"):
         return name
     for prefix in ("source", "transaction"):

@@ -29,6 +29,7 @@ from penstock.spark.tables.files.upsert import (
     last_of_each,
     not_older,
     order_columns,
+    places_among,
 )
 from penstock.spark.tables.formats.port import LayoutChangedError, Table, TableError
 from penstock.spark.tables.values.cdc.carried_columns import CARRIED, carried_field
@@ -148,6 +149,20 @@ class ReducedChanges:
         assert self._found is not None, "without changes there are no keys"
         names = [*self._changes.key, SEQUENCE, DELETED]
         return self._found.select(names).take(self._numbers).combine_chunks()
+
+    def smallest(self, name: str) -> pa.Array | None:
+        """Return the smallest value of a column among all changes of each last change's key.
+
+        None: no key has two changes.
+        """
+        if self._found is None or self.count == self._found.num_rows:
+            return None
+        key = list(self._changes.key)
+        parts = [self._read(one, [*key, name]) for one in self._changes.receipts]
+        every = pa.concat_tables(parts, promote_options="permissive").combine_chunks()
+        found = every.group_by(key).aggregate([(name, "min")])
+        places = places_among(self.keys(), found.select(key))
+        return found[f"{name}_min"].combine_chunks().take(places)
 
     def leave_out_older(self, held: pa.Table) -> None:
         """Leave out changes that are older than the same key in `held`."""

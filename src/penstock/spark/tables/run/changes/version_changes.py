@@ -54,13 +54,17 @@ def as_versions(table: Table, changes: Changes, schema: pa.Schema | None) -> Ite
 def _come(reduced: ReducedChanges, by: tuple[str, ...]) -> pa.Table:
     """Return the new versions, without their other columns."""
     parts = []
+    begins = reduced.smallest(VALID_FROM)
     for batch in reduced.rows():
         rows = pa.Table.from_batches([batch]).select([*by, VALID_FROM, DELETED])
         count = rows.num_rows
         rows = rows.append_column(VALID_TO, pa.nulls(count, pa.timestamp("us", tz="UTC")))
         rows = rows.append_column(IS_CURRENT, pa.repeat(pa.scalar(value=True), count))
         parts.append(rows.rename_columns({DELETED: IS_DELETED}))
-    return pa.concat_tables(parts).combine_chunks()
+    come = pa.concat_tables(parts).combine_chunks()
+    if begins is None:
+        return come
+    return come.set_column(come.schema.get_field_index(VALID_FROM), VALID_FROM, begins)
 
 
 def _held(table: Table, come: pa.Table, by: tuple[str, ...]) -> pa.Table:
@@ -90,7 +94,7 @@ def _batches(
         ends = versions.ends.slice(first, batch.num_rows)
         first += batch.num_rows
         deleted = batch.column(DELETED)
-        rows = _with_ends(batch, ends)
+        rows = _set(_with_ends(batch, ends), VALID_FROM, ends[VALID_FROM].combine_chunks())
         rows = _set(_set(rows, IS_DELETED, deleted), DELETED, _all(rows.num_rows, value=False))
         yield fit(rows, columns)
     if not versions.amended.num_rows:

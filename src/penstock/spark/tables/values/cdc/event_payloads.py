@@ -19,7 +19,7 @@ from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.definition.model import ChangeSettings, Envelope
 from penstock.spark.tables.values.cdc.carried_columns import carried_columns
 from penstock.spark.tables.values.cdc.debezium_types import Wire, known_type, wire_of
-from penstock.spark.tables.values.cdc.unavailable import MESSAGE, NEEDED, unavailable
+from penstock.spark.tables.values.cdc.unavailable import MESSAGE, NEEDED, WHOLE, unavailable
 from penstock.spark.tables.values.json.values import JsonValues
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, short
 from penstock.spark.tables.values.schema_part import ConnectType
@@ -29,6 +29,8 @@ _POSITIONS: Final = ("source", "transaction", "ts_ms", "ts_us", "ts_ns")
 _UPSERTS: Final = pa.array(["c", "u", "r"])
 _KNOWN_OPS: Final = pa.array(["c", "u", "r", "d"])
 _STRING: Final = pa.string()
+_FLAT_TIME: Final = "__source_ts_ms"
+"""The name that `add.fields = source.ts_ms` gives it."""
 _MILLISECONDS: Final = r"^[0-9]{1,15}$"
 
 _OTHER_KEY: Final = (
@@ -86,14 +88,21 @@ class PayloadReader:
             self._when = self._resolved(path)
         self._sequence = [self._resolved(one) for one in settings.sequence_by]
         self._time: Path | None = None
-        if self._is_event and settings.has_history:
-            self._time = ("source", "ts_ms")
+        if self._is_debezium and settings.has_history:
+            self._time = ("source", "ts_ms") if self._is_event else self._flat_time()
         self._key = tuple(name for name in key if name in columns.names)
         self._may_lack = frozenset[str]()
         self._is_partial = settings.is_partial
+        self._has_history = settings.has_history
         if self._is_partial:
             self._may_lack = frozenset(one.name for one in columns if one.nullable) - set(key)
         self._json = json_values(_schema_of(self._tree()))
+
+    def _flat_time(self) -> Path | None:
+        """Return the field of a flat row with the database's time, unless a column cannot be it."""
+        wire = self._wires.get(_FLAT_TIME)
+        is_text = wire is None or pa.types.is_integer(wire.type) or pa.types.is_string(wire.type)
+        return (_FLAT_TIME,) if is_text else None
 
     def parse(self, payloads: pa.Array) -> Parsed:
         """Read the payloads into the columns that the other methods take."""
@@ -128,7 +137,7 @@ class PayloadReader:
             array, problems = _converted(_without(given, unsent), self._wires[one.name])
             name = ".".join(path)
             for place in refused:
-                message = short(f"column '{name}': {NEEDED if self._is_partial else MESSAGE}")
+                message = short(f"column '{name}': {self._why_unsent(one.name)}")
                 rejects.setdefault(place, Reject(place, ErrorClass.MISSING_VALUE, message))
             for place, text in problems.items():
                 message = short(f"column '{name}': {text}.")
@@ -166,6 +175,12 @@ class PayloadReader:
         both = list(zip(places, ops, strict=True))
         return [at for at, op in both if op == "u"], [at for at, op in both if op != "u"]
 
+    def _why_unsent(self, name: str) -> str:
+        """Return what is wrong with a placeholder in this column, and what corrects it."""
+        if self._is_partial:
+            return NEEDED
+        return WHOLE if self._has_history or name in self._key else MESSAGE
+
     def changed_keys(self, found: pa.RecordBatch) -> list[Reject]:
         """Return rejects for updates of the columns of the key, which no database sends as one."""
         if not self._is_event or not self._key:
@@ -198,7 +213,7 @@ class PayloadReader:
         """Return the database's times of the changes; null without one."""
         if self._time is None:
             return pa.nulls(found.num_rows, pa.int64())
-        texts = _at(found, self._time)
+        texts = _at(found, self._time).cast(_STRING)
         is_number = pc.match_substring_regex(texts, _MILLISECONDS)
         return pc.if_else(is_number, texts, pa.scalar(None, _STRING)).cast(pa.int64())
 

@@ -10,8 +10,9 @@ ends when the next one of its key begins, in the order of `_sequence`, in any or
 table depends on the set of changes alone. A deletion is a version too, with its key alone: without
 it an older change that arrives later would have no end.
 
-`_valid_from` is the database's time of the change (`source.ts_ms`), or the record's timestamp. It
-does not order versions: clocks are set back, and changes of one transaction share their time.
+`_valid_from` is the database's time of the change (`source.ts_ms`), or the record's timestamp, the
+earliest one of an event that is sent again. It does not order versions: clocks are set back, and
+changes of one transaction share their time.
 """
 
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ class Versions(NamedTuple):
     """The versions that a batch adds or changes."""
 
     ends: pa.Table
-    """`_valid_to` and `_is_current` of the new versions, in the order of their input."""
+    """The times and `_is_current` of the new versions, in the order of their input."""
     amended: pa.Table
     """Key, `_sequence`, and the new `_valid_to` and `_is_current` of versions of the table."""
 
@@ -103,10 +104,9 @@ def versions_after(held: pa.Table, come: pa.Table, key: Sequence[str]) -> Versio
     kept = held.select(columns).cast(come.select(columns).schema)
     kept = kept.append_column(_ROW, pa.repeat(pa.scalar(-1, pa.int64()), held.num_rows))
     both = pa.concat_tables([kept, numbered])
-    # Of one version the new one, which sorts last, replaces that of the table.
+    # Of one version the new one, which sorts last, replaces that of the table, and begins with it.
     order = pc.sort_indices(both, [(name, "ascending") for name in [*names, _ROW]])
-    both = both.take(order).combine_chunks()
-    both = both.filter(pc.invert(_is_next_same(both, names))).combine_chunks()
+    both = _once(both.take(order).combine_chunks(), names)
     has_next = _is_next_same(both, key)
     begins = _column(both, VALID_FROM)
     following = pa.concat_arrays([begins.slice(1), pa.nulls(min(1, both.num_rows), _TIME)])
@@ -116,13 +116,27 @@ def versions_after(held: pa.Table, come: pa.Table, key: Sequence[str]) -> Versio
     is_changed = pc.or_(
         _differ(_column(both, VALID_TO), ends), _differ(_column(both, IS_CURRENT), is_current)
     )
-    found = both.select([*names, _ROW]).append_column(VALID_TO, ends)
+    found = both.select([*names, VALID_FROM, _ROW]).append_column(VALID_TO, ends)
     found = found.append_column(IS_CURRENT, is_current)
     new = found.filter(is_new).sort_by(_ROW)
     amended = found.filter(pc.and_not(is_changed, is_new))
     return Versions(
-        new.select([VALID_TO, IS_CURRENT]), amended.select([*names, VALID_TO, IS_CURRENT])
+        new.select([VALID_FROM, VALID_TO, IS_CURRENT]),
+        amended.select([*names, VALID_TO, IS_CURRENT]),
     )
+
+
+def _once(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the last row of each group of equal neighbours, with the group's earliest time."""
+    is_last = pc.invert(_is_next_same(rows, names))
+    found = rows.filter(is_last).combine_chunks()
+    if found.num_rows == rows.num_rows:
+        return found
+    ended = pc.cumulative_sum(is_last.cast(pa.int64()))
+    number = pc.subtract(ended, is_last.cast(pa.int64()))
+    groups = pa.table({"group": number, "time": _column(rows, VALID_FROM)}).group_by("group")
+    earliest = groups.aggregate([("time", "min")]).sort_by("group")["time_min"].combine_chunks()
+    return found.set_column(found.schema.get_field_index(VALID_FROM), VALID_FROM, earliest)
 
 
 def _is_next_same(rows: pa.Table, names: Sequence[str]) -> pa.Array:

@@ -54,11 +54,12 @@ _GEOMETRY: Final = "wkb"
 """The field of Debezium's geometries; a column of texts or a map has it by name."""
 _GEOMETRY_TEXT: Final = f'"{_GEOMETRY}":"{_BYTES_AS_TEXT}"'
 
-MESSAGE: Final = (
+WHOLE: Final = (
     "the database did not send this value, because the update left it unchanged "
-    f"({PLACEHOLDER}). Run ALTER TABLE ... REPLICA IDENTITY FULL in PostgreSQL, or keep the "
-    "stored value by table.partial_updates = true."
+    f"({PLACEHOLDER}). Run ALTER TABLE ... REPLICA IDENTITY FULL in PostgreSQL."
 )
+MESSAGE: Final = f"{WHOLE[:-1]}, or keep the stored value by table.partial_updates = true."
+"""For a column that a partial update may keep."""
 NEEDED: Final = (
     f"the database did not send this value ({PLACEHOLDER}), and a column of the key, one that is "
     "NOT NULL, and each column of a new row need it. Run ALTER TABLE ... REPLICA IDENTITY FULL in "
