@@ -24,7 +24,7 @@ from penstock.spark.tables.run.stream_query import PipelineStoppedError
 from penstock.spark.tables.run.table_pipeline import TablePipeline, breaker_of
 from tests.oracle.running_broker import RunningBroker
 from tests.spark.conftest import NewTopic
-from tests.spark.tables.pipeline_world import World, order
+from tests.spark.tables.pipeline_world import VALUE, World, order
 from tests.spark.topics import Record, delete_records_before, produce
 
 pytestmark = [pytest.mark.spark]
@@ -335,6 +335,29 @@ def test_a_run_that_ends_is_judged_by_all_attempts_of_its_command(
         running.await_end()
     assert world.offsets() == [(0, number) for number in range(8, 13)]
     run_once(spark, world)  # another command
+
+
+def test_a_restart_stops_if_a_batch_without_a_response_was_too_bad(
+    spark: SparkSession, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Good records that follow would push the bad ones out of the window."""
+    send(world, 0, *(b"bad" for _ in range(8)), order(1), order(2))
+    definition = world.definition(value={**VALUE, "reject_window_records": 10})
+    owned, breaker = Owned("one command"), breaker_of(definition)
+    commit = BatchDriver.commit
+
+    def away(_done: object) -> None:
+        raise StoreError("the store is unreachable")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BatchDriver, "commit", lambda *given: away(commit(*given)))
+        pipeline = TablePipeline(definition, owned=owned, breaker=breaker)
+        with pytest.raises(StoreError), pipeline.start(spark, once=True) as running:
+            running.await_end()
+    assert len(world.rejected()) == 8
+    again = TablePipeline(definition, owned=owned, breaker=breaker)
+    with pytest.raises(CircuitOpenError, match=r"80\.0% of the last 10 records"):
+        again.start(spark)
 
 
 def test_a_checkpoint_that_cannot_be_written_is_named(spark: SparkSession, world: World) -> None:

@@ -160,6 +160,7 @@ class RunningPipeline:
         starting = self._starting()
         found = acquire_tables(self._rejects, self._rows, starting) or self._reading.first
         self._breaker.acquired(self._rows.state.positions_of(self._definition.pipeline.name))
+        self._require_closed()  # an earlier attempt may have failed before it could stop
         self._initial = subscribed(found, self._reading.options.subscription)
         if self._rows.arrange(self._definition.table):
             self._plans.renew()
@@ -319,6 +320,10 @@ class RunningPipeline:
             self._done(batch_id, committed or report, started, written, was_there=committed is None)
         )
         self._maintain_tables()
+        self._require_closed()
+
+    def _require_closed(self) -> None:
+        """Raise if too many of the last records were bad."""
         breaker = self._breaker.now
         if breaker.is_open:
             raise self._opened(breaker.reason(self._definition.table.dlq_name))

@@ -125,16 +125,16 @@ class StatefulPipeline(RunningPipeline):
             self._meaning,
         )
         report = written.report
-        require = partial(self._require_closed_after, report)
-        self._breaker.offered(report.ranges, report.records, report.counts.rejects)
+        require = partial(self._offer, report)
         is_new = self._results.commit(self._result_batch(written, place), require)
         self._committed(report if is_new else None, report, batch_id, started, finished)
 
-    def _require_closed_after(self, report: BatchReport) -> None:
-        """Raise if the circuit breaker opens by this batch, which is not committed yet."""
+    def _offer(self, report: BatchReport) -> None:
+        """Note a batch before its commit; raise if the circuit breaker opens by it."""
         after = self._breaker.now.after(report.records, report.counts.rejects)
         if after.is_open or (self._once and after.is_open_early):
             raise self._opened(after.reason_before_commit(report.reject_classes))
+        self._breaker.offered(report.ranges, report.records, report.counts.rejects)
 
     def _result_batch(self, written: Written, place: StateNote) -> ResultBatch:
         rows = self._rows.table
