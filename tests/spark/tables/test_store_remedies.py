@@ -42,6 +42,22 @@ CATALOG = (("type", "rest"), ("uri", "https://catalog.example"))
             "An error occurred (ExpiredTokenException) when calling the GetTable operation: x",
             "Renew the credentials of the store",
         ),
+        (
+            "An error occurred (AuthorizationHeaderMalformed) when calling the GetObject operation",
+            "Correct the region of the store",
+        ),
+        (
+            "An error occurred (PermanentRedirect) when calling the GetObject operation: x",
+            "Correct the region of the store",
+        ),
+        (
+            'Could not connect to the endpoint URL: "http://127.0.0.1:1/lake/x"',
+            "Start the store, or correct its endpoint",
+        ),
+        (
+            f"Generic S3 error: {GET.format('x')}error sending request for url (http://h:1/x)",
+            "Start the store, or correct its endpoint",
+        ),
         (REDIRECT, "Correct the region of the store"),
     ],
 )

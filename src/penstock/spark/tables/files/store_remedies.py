@@ -18,9 +18,11 @@ _CODE: Final = re.compile(
     r"(?:: Unable to parse ExceptionName: (\w+))?"
     r"|<Code>(\w+)</Code>"
     r"|\((\w+)\) when calling the \w+ operation"
+    r"|(Could not connect to the endpoint URL): \"|(error sending request) for url \("
     r"|(incorrectly configured region)\s*\Z"
 )
 """The codes at their places; the last one is the error's own, behind the names of keys."""
+_ENDPOINT: Final = "Start the store, or correct its endpoint in table.catalog."
 _REGION: Final = "Correct the region of the store in table.catalog: the bucket is in another."
 _REMEDIES: Final[Mapping[str, str]] = {
     "signaturedoesnotmatch": f"Correct the secret key of the store in table.catalog, {_NAMED}.",
@@ -28,8 +30,14 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "expiredtoken": f"Renew the credentials of the store in table.catalog, {_NAMED}.",
     "accessdenied": "Let the keys of table.catalog read, write, list and delete objects there.",
     "nosuchbucket": "Create the bucket, or correct the warehouse.",
-    "networkconnection": "Start the store, or correct its endpoint in table.catalog.",
+    "networkconnection": _ENDPOINT,
     "301": _REGION,
+    "authorizationheadermalformed": _REGION,
+    "permanentredirect": _REGION,
+    "invalidtoken": "Correct the session token of the store in table.catalog, or renew it.",
+    "requesttimetooskewed": "Correct the clock of this machine: the store refuses its time.",
+    "could not connect to the endpoint url": _ENDPOINT,
+    "error sending request": _ENDPOINT,
     "incorrectly configured region": _REGION,
 }
 
