@@ -71,6 +71,8 @@ def password(options: Mapping[str, str]) -> str:
         ("kafka.ssl.key.pem", f"-----BEGIN PRIVATE KEY-----{CANARY}"),
         ("kafka.ssl.certificate.pem", f"-----BEGIN PRIVATE KEY-----{CANARY}"),
         ("kafka.sasl.oauthbearer.client.secret", CANARY),
+        ("kafka.sasl.oauthbearer.token.endpoint.url", f"https://idp/token?api_key={CANARY}"),
+        ("kafka.sasl.password", f"${{env:A}}${{env:B}}{CANARY}"),
     ],
 )
 def test_a_secret_in_plain_text_is_refused(name: str, text: str) -> None:
@@ -144,7 +146,18 @@ def test_a_variable_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) ->
         ("token.endpoint.url", "https://${env:SHOP_TEXT}:8080/token", "https://acme:8080/token"),
         ("token.endpoint.url", "http://${env:SHOP_HOST}/token", "http://127.0.0.1/token"),
         ("token.endpoint.url", "https://idp:${env:SHOP_PORT}/token", "https://idp:8443/token"),
+        ("token.endpoint.url", "https://idp:8443${env:SHOP_PATH}", "https://idp:8443/token"),
+        (
+            "token.endpoint.url",
+            "https://${env:SHOP_TEXT}:${env:SHOP_PORT}${env:SHOP_PATH}",
+            "https://acme:8443/token",
+        ),
         ("extensions", "${env:SHOP_EXTENSIONS}", (("cluster", "lkc-1"),)),
+        (
+            "extensions",
+            "${env:SHOP_EXTENSIONS},${env:SHOP_TEXT}=x",
+            (("cluster", "lkc-1"), ("acme", "x")),
+        ),
         ("extensions", "a=b,${env:SHOP_EXTENSIONS}", (("a", "b"), ("cluster", "lkc-1"))),
         ("extensions", "pool=${env:SHOP_TEXT}", (("pool", "acme"),)),
         ("scope", "${env:SHOP_TEXT}", "acme"),
@@ -159,6 +172,7 @@ def test_a_reference_in_a_text_that_the_definition_checks(
         ("SHOP_URL", "https://idp.example/token"),
         ("SHOP_HOST", "127.0.0.1"),
         ("SHOP_PORT", "8443"),
+        ("SHOP_PATH", "/token"),
         ("SHOP_EXTENSIONS", "cluster=lkc-1"),
     ):
         monkeypatch.setenv(variable, content)
@@ -176,13 +190,16 @@ def test_a_reference_in_a_text_that_the_definition_checks(
     [
         "${ENV:SHOP_TEXT}",
         "${ env:SHOP_TEXT}",
+        "${env: SHOP_TEXT}",
         "${env}",
         "${env:}",
         "a-${File:/x}",
         "${env:SHOP_TEXT",
+        "${vault:x}",
+        "${SHOP_TEXT}",
     ],
 )
-@pytest.mark.parametrize("name", ["sasl.oauthbearer.client.id", "sasl.username"])
+@pytest.mark.parametrize("name", ["sasl.oauthbearer.client.id", "sasl.username", "ssl.ca.location"])
 def test_a_misspelt_reference_is_refused(name: str, text: str) -> None:
     with pytest.raises(DefinitionError, match="is not a reference") as caught:
         definition({**TOKENS, f"kafka.{name}": f"${{env:SHOP_OTHER}}{text}"})
@@ -258,9 +275,25 @@ def test_each_setting_resolves_a_reference_or_names_the_remedy(setting: str) -> 
         checkable(found)
 
 
-def test_other_options_stay_as_they_are() -> None:
-    options = definition({}, pattern="^${env:NONE}$").source_options()
-    assert read_resolved_options(options, Mode.STREAM).subscription.pattern == "^${env:NONE}$"
+def test_a_reference_in_a_pattern_would_match_no_topic() -> None:
+    with pytest.raises(DefinitionError, match=r"source\.pattern.*has a reference"):
+        definition({}, pattern="^${env:NONE}$")
+    options = definition({}, pattern="^orders-[0-9]{2}$").source_options()
+    assert read_resolved_options(options, Mode.STREAM).subscription.pattern == "^orders-[0-9]{2}$"
+
+
+@pytest.mark.parametrize(
+    "name", [" kafka.sasl.password", "kafkasasl.password", "\ufeffkafka.sasl.password"]
+)
+def test_a_misspelt_name_of_a_secret_is_refused(name: str) -> None:
+    with pytest.raises(DefinitionError, match=r"Did you mean 'kafka\.sasl\.password'") as caught:
+        definition({name: CANARY})
+    assert CANARY not in str(caught.value)
+
+
+def test_a_misspelt_protocol_does_not_connect_in_plain_text() -> None:
+    with pytest.raises(DefinitionError, match=r"Did you mean 'kafka\.security\.protocol'"):
+        definition({" kafka.security.protocol": "SSL"})
 
 
 @pytest.mark.parametrize("kind", [PipelineReader, StateReader])

@@ -347,6 +347,10 @@ def _fetch_bounds(kafka: Mapping[str, str]) -> FetchBounds:
     return FetchBounds(bytes_max=size, partition_bytes_max=size)
 
 
+_SECURITY_PARTS: Final = ("security.", "ssl.", "sasl.")
+_SECURITY_OPTIONS: Final = sorted(PREFIX + name for name in SECURITY_SETTINGS)
+
+
 def _unknown_options(options: Mapping[str, str]) -> list[str]:
     """Reject likely typing errors, and return warnings for the rest."""
     known = {name.lower(): name for name in KNOWN}
@@ -354,8 +358,12 @@ def _unknown_options(options: Mapping[str, str]) -> list[str]:
     for name in sorted(options):
         if name in known or name.startswith(PREFIX):
             continue
-        if name in SECURITY_SETTINGS:
-            raise OptionError(name, "there is no such option.", f"Did you mean '{PREFIX}{name}'?")
+        if any(part in name for part in _SECURITY_PARTS):
+            # A warning would leave the connection without the security that the user asked for.
+            wanted = name if name in SECURITY_SETTINGS else name.strip("\ufeff \t")
+            meant = difflib.get_close_matches(wanted, _SECURITY_OPTIONS, n=1, cutoff=0.6)
+            remedy = f"Did you mean '{meant[0]}'?" if meant else "Remove it."
+            raise OptionError(name, "there is no such option.", remedy)
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
         if close:
             raise OptionError(

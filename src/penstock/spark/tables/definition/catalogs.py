@@ -34,8 +34,8 @@ _UNCONDITIONAL: Final[Mapping[str, str]] = {
     "s3_allow_unsafe_rename": "true",
     "allow_unsafe_rename": "true",
 }
-_IN_QUERY: Final = re.compile(
-    r"[?&][^=&]*(?:password|token|secret|sig)[^=&]*=(?P<password>[^&#]+)", re.IGNORECASE
+IN_QUERY: Final = re.compile(
+    r"[?&][^=&]*(?:password|token|secret|sig|api[-_]?key)[^=&]*=(?P<password>[^&#]+)", re.IGNORECASE
 )
 _BESIDE: Final = re.compile(r"(?:Bearer |Basic |[^:$]*:)?")
 """The plain text that may be before a reference: a scheme, or the id of a client's credential."""
@@ -110,7 +110,7 @@ def _is_reference(name: str, written: str) -> bool:
 
 
 def _require_no_secret(section: Section, name: str, value: str) -> None:
-    found = PASSWORD.match(value) or _IN_QUERY.search(value)
+    found = PASSWORD.match(value) or IN_QUERY.search(value)
     written = found["password"] if found else value if is_secret(name) else ""
     if not written or _is_reference(name, written):
         return

@@ -31,7 +31,7 @@ from penstock.spark.kafka_settings import PREFIX, TO_CLIENT
 from penstock.spark.option_values import shown
 from penstock.spark.source import consumer_settings
 from penstock.spark.source.options import KNOWN
-from penstock.spark.tables.definition.catalogs import REFERENCE
+from penstock.spark.tables.definition.catalogs import IN_QUERY, REFERENCE
 from penstock.spark.tables.definition.values import Section
 
 _CERTIFICATES: Final = frozenset(
@@ -64,21 +64,31 @@ _CHOICES: Final = frozenset(
 RESOLVED: Final = SECURITY_SETTINGS - _CHOICES
 """The settings whose references are resolved."""
 _UNRESOLVED: Final = (
-    _CHOICES
-    | TO_CLIENT
-    | consumer_settings.TABLES.used
-    | {name.lower() for name in KNOWN if name != "subscribePattern"}
+    _CHOICES | TO_CLIENT | consumer_settings.TABLES.used | {name.lower() for name in KNOWN}
 )
 """Settings whose references would stay; the reader rejects unknown names, with a better remedy."""
 _STAND_IN: Final = "reference"
 """A client, and the name and value of an extension may be called so."""
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+"""Names of extensions have letters only, and each one once."""
 _HOST: Final = "localhost"
 """A host that may be without TLS: the process that connects knows the real one."""
 
 
 _PORT: Final = 443
-_PORT_REFERENCE: Final = re.compile(f":{REFERENCE.pattern}")
-_MISSPELT: Final = re.compile(r"\$\{\s*(?:env|file)\b[^}]*\}?", re.IGNORECASE)
+_IN_PLAIN: Final = (
+    "it is a secret in plain text, and a definition is copied, shown and sent to tasks."
+)
+_WRITE_REFERENCE: Final = (
+    'Write one reference and nothing else for the secret: "${env:NAME}" for an environment '
+    'variable or "${file:/run/secrets/name}" for a file.'
+)
+_MARK: Final = "\0"
+"""Stands for a reference in an address."""
+_AUTHORITY: Final = re.compile(
+    r"(?P<host>[^/?#]*?)(?::(?P<port>[0-9\0]*))?(?P<rest>[/?#].*|)", re.DOTALL
+)
+_MISSPELT: Final = re.compile(r"\$\{[^}]*\}?")
 """A text that is meant as a reference, outside of correct ones."""
 
 
@@ -86,6 +96,9 @@ def require_no_secret(section: Section, options: Iterable[tuple[str, str]]) -> N
     """Refuse passwords and keys in plain text."""
     for name, text in options:
         setting = name.lower().removeprefix(PREFIX)
+        in_query = IN_QUERY.search(text) if setting == ENDPOINT else None
+        if in_query is not None and not REFERENCE.fullmatch(in_query["password"]):
+            section.fail(f"options.{name}", _IN_PLAIN, _WRITE_REFERENCE)
         if setting not in SECRET_SETTINGS:
             continue
         if setting == _JAAS:
@@ -97,13 +110,7 @@ def require_no_secret(section: Section, options: Iterable[tuple[str, str]]) -> N
             )
         is_public = setting in _CERTIFICATES and _PRIVATE_KEY not in text
         if not is_public and not REFERENCE.fullmatch(text.strip()):
-            section.fail(
-                f"options.{name}",
-                "it is a secret in plain text, and a definition is copied, shown and sent to "
-                "tasks.",
-                'Write "${env:NAME}" for an environment variable or "${file:/run/secrets/name}" '
-                "for a file.",
-            )
+            section.fail(f"options.{name}", _IN_PLAIN, _WRITE_REFERENCE)
 
 
 def checkable(options: Mapping[str, str]) -> dict[str, str]:
@@ -114,14 +121,8 @@ def checkable(options: Mapping[str, str]) -> dict[str, str]:
     found = dict(options)
     for name, text in options.items():
         setting = name.lower().removeprefix(PREFIX)
-        misspelt = _MISSPELT.search(REFERENCE.sub("", text)) if setting in RESOLVED else None
-        if misspelt is not None:
-            raise OptionError(
-                name,
-                f"{shown(misspelt[0])} is not a reference and would be taken as it is.",
-                'Write "${env:NAME}" for an environment variable or "${file:/run/secrets/name}" '
-                "for a file, in small letters and without spaces.",
-            )
+        if setting in RESOLVED:
+            _require_correct(name, text)
         if REFERENCE.search(text) is None:
             continue
         if setting in _UNRESOLVED:
@@ -135,16 +136,46 @@ def checkable(options: Mapping[str, str]) -> dict[str, str]:
         if setting in CLIENT_ID_NAMES:
             found[name] = REFERENCE.sub(_STAND_IN, text)
         elif setting == ENDPOINT:
-            scheme = "https://" if REFERENCE.match(text.strip()) else ""
-            with_port = _PORT_REFERENCE.sub(f":{_PORT}", text.strip())
-            found[name] = scheme + REFERENCE.sub(_HOST, with_port)
+            found[name] = _checkable_address(REFERENCE.sub(_MARK, text.strip()))
         elif setting == EXTENSIONS:
-            found[name] = ",".join(map(_checkable_extension, text.split(",")))
+            found[name] = _checkable_extensions(text)
     return found
 
 
-def _checkable_extension(text: str) -> str:
-    """Return one extension; a reference alone stands for a name and its value."""
-    if REFERENCE.fullmatch(text.strip()):
-        return f"{_STAND_IN}={_STAND_IN}"
-    return REFERENCE.sub(_STAND_IN, text)
+def _require_correct(name: str, text: str) -> None:
+    """Raise `OptionError` for a part of a text that is meant as a reference and is none."""
+    wrong = _MISSPELT.search(REFERENCE.sub("", text))
+    spaced = (one for one in REFERENCE.finditer(text) if one[2] != one[2].strip())
+    found = wrong or next(spaced, None)
+    if found is not None:
+        raise OptionError(
+            name,
+            f"{shown(found[0])} is not a reference and would be taken as it is.",
+            'Write "${env:NAME}" for an environment variable or "${file:/run/secrets/name}" '
+            "for a file, in small letters and without spaces.",
+        )
+
+
+def _checkable_address(text: str) -> str:
+    """Return an address without marks: a host, a port, or nothing in their place."""
+    if text.startswith(_MARK):
+        text = f"https://{text}"
+    scheme, separator, rest = text.partition("://")
+    parts = _AUTHORITY.fullmatch(rest)
+    if not separator or parts is None:
+        return text.replace(_MARK, _HOST)
+    host = re.sub(f"{_MARK}+", _HOST, parts["host"])
+    port = parts["port"]
+    if port is not None:
+        host = f"{host}:{port.replace(_MARK, '') or _PORT}"
+    return f"{scheme}://{host}{parts['rest'].replace(_MARK, '')}"
+
+
+def _checkable_extensions(text: str) -> str:
+    """Return extensions with names; a reference alone stands for a name and its value."""
+    names = (_STAND_IN + one for one in _LETTERS)
+    with_names = REFERENCE.sub(lambda _: next(names, _STAND_IN), text)
+    return ",".join(
+        f"{one}={_STAND_IN}" if one.strip().startswith(_STAND_IN) and "=" not in one else one
+        for one in with_names.split(",")
+    )
