@@ -99,19 +99,8 @@ def run_once(spark: SparkSession, definition: PipelineDefinition) -> None:
         running.await_end()
 
 
-@pytest.mark.parametrize("mode", ["in_task", "dataframe"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_pipeline_into_a_store(
-    kind: str,
-    mode: str,
-    spark: SparkSession,
-    lake: Lake,
-    tmp_path: Path,
-    broker_named: BrokerNamed,
-    new_topic: NewTopic,
-) -> None:
-    broker = broker_named("penstock")
-    world = world_of(kind, lake, tmp_path, broker.bootstrap, new_topic(broker))
+def follow_pipeline(world: World, mode: str, spark: SparkSession) -> None:
+    """Run batches, bad records, maintenance and a replay, and compare the rows with the topic."""
     more: dict[str, Any] = {
         "pipeline": {"mode": mode},
         "source": {"options": {"maxOffsetsPerTrigger": str(COUNT // 10)}},
@@ -135,6 +124,22 @@ def test_a_pipeline_into_a_store(
     assert replay(lenient, spark).rows == BAD
     assert world.offsets() == sorted([*whole, *((0, COUNT + one) for one in range(BAD))])
     assert world.rejected() == []
+
+
+@pytest.mark.parametrize("mode", ["in_task", "dataframe"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pipeline_into_a_store(
+    kind: str,
+    mode: str,
+    spark: SparkSession,
+    lake: Lake,
+    tmp_path: Path,
+    broker_named: BrokerNamed,
+    new_topic: NewTopic,
+) -> None:
+    broker = broker_named("penstock")
+    world = world_of(kind, lake, tmp_path, broker.bootstrap, new_topic(broker))
+    follow_pipeline(world, mode, spark)
 
 
 def maintained(definition: PipelineDefinition) -> list[MaintenanceDone]:
