@@ -263,7 +263,7 @@ class AdminPort:
         return self._parts.scheme == "https" or self._is_local()
 
     def _is_local(self) -> bool:
-        from penstock.core.settings.contradictions import is_loopback
+        from penstock.core.loopback import is_loopback
 
         return is_loopback(self._parts.hostname or "")
 

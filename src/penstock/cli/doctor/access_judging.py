@@ -12,8 +12,9 @@ from typing import Final
 
 from penstock.cli.doctor.facts import AccessFacts, SourceFacts
 from penstock.cli.doctor.judging import FINDING, FINE, NOTE, Judgement
+from penstock.core.loopback import is_loopback
 from penstock.core.quantities import count_text
-from penstock.core.settings.contradictions import is_loopback, super_users
+from penstock.core.settings.contradictions import super_users
 from penstock.core.settings.listener_declarations import NamedListener
 from penstock.core.settings.tree import Settings
 from penstock.security.acls.findings import FindingKind, RuleFinding, rule_findings

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from penstock.cli.options import TIMEOUT_SECONDS, Command, WrongUsageError
 from penstock.core.errors import ConfigError, MalformedResponseError
-from penstock.core.settings.contradictions import is_loopback
+from penstock.core.loopback import is_loopback
 from penstock.edge.registry.registry_errors import RegistryRefusedError
 from penstock.edge.registry.registry_http import (
     ANSWER_BYTES_MAX,

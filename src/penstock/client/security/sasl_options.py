@@ -11,12 +11,12 @@ import re
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
 from typing import Final, Self
 
 from penstock.client.security.given_settings import GivenSettings
 from penstock.client.security.jaas import EXTENSION_PREFIX, SHADED_PREFIX, parse_jaas
 from penstock.core.errors import ConfigError
+from penstock.core.loopback import is_loopback
 from penstock.security.sasl_client import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from penstock.security.secret import Secret
 
@@ -233,21 +233,12 @@ def _endpoint(given: GivenSettings) -> str:
             f"{name} has a user or a fragment. Use https://host/path, and set "
             f"{given.shown(CLIENT_ID_NAMES[0])} for the client."
         )
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         raise ConfigError(
             f"{name} sends the client's secret to {host} without TLS. Use https; http is accepted "
             "for localhost only."
         )
     return text
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _named_extensions(given: GivenSettings) -> list[tuple[str, str]]:

@@ -5,10 +5,10 @@ Each problem names the settings, their values and the remedies. Files are not re
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_address
 from itertools import combinations
 from typing import Final
 
+from penstock.core.loopback import is_loopback
 from penstock.core.settings.cluster_settings import ClusterSettings
 from penstock.core.settings.listener_declarations import SECTION, NamedListener
 from penstock.core.settings.pipe_declarations import PipeDeclaration, is_overlapping
@@ -54,16 +54,6 @@ def contradictions(settings: Settings, sources: Mapping[str, str]) -> Iterator[s
     yield from _push(settings)
     yield from _pipes(settings)
     yield from _registry(settings)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def _two_addresses(settings: Settings, sources: Mapping[str, str]) -> Iterator[str]:

@@ -43,9 +43,9 @@ from penstock.client.security.options import (
 from penstock.cluster.image import Endpoint
 from penstock.core.errors import ConfigError
 from penstock.core.limits import UNSENT_ANSWER_BYTES_MAX
+from penstock.core.loopback import is_loopback
 from penstock.core.metrics import Family, Registry, Row
 from penstock.core.settings.cluster_settings import ClusterSettings
-from penstock.core.settings.contradictions import is_loopback
 from penstock.core.settings.tree import ListenerSettings
 from penstock.core.types import CLUSTER_LISTENER, PLAINTEXT
 from penstock.node.peers.peer_limits import (

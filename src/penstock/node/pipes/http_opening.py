@@ -13,7 +13,7 @@ from penstock.client.security.bearer import TOKENS
 from penstock.client.security.options import Security, TlsOptions, parse_security
 from penstock.client.security.tls import build_context
 from penstock.core.errors import ConfigError
-from penstock.core.settings.contradictions import is_loopback
+from penstock.core.loopback import is_loopback
 from penstock.core.settings.pipe_declarations import PipeDeclaration
 from penstock.edge.pipes.http.http_link import HttpLink
 from penstock.edge.pipes.http.http_parent import HttpParent

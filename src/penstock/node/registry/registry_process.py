@@ -27,8 +27,8 @@ from penstock.broker.tls.handshake_failures import HandshakeFailures
 from penstock.broker.tls.tls_files import TlsFiles
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import ConfigError
+from penstock.core.loopback import is_loopback
 from penstock.core.metrics import Registry
-from penstock.core.settings.contradictions import is_loopback
 from penstock.edge.registry.identities import certificate_identity, token_identity
 from penstock.edge.registry.registry_app import Keys, RegistryApp, RegistryDesk
 from penstock.edge.registry.registry_service import RegistryService

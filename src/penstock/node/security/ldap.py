@@ -21,7 +21,6 @@ This is the only module that uses ldap3.
 """
 
 import contextlib
-import ipaddress
 import logging
 import math
 import ssl
@@ -32,6 +31,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.core.errors import ConfigError
+from penstock.core.loopback import is_loopback
 from penstock.node.security.check_threads import CheckUnavailableError
 from penstock.security.sasl.token_claims import is_principal_name
 from penstock.security.secret import Secret
@@ -276,19 +276,12 @@ def _address(options: LdapOptions) -> tuple[str, str, int]:
             "ldap.start_tls is for ldap:// addresses: ldaps:// has TLS already.",
             hint="Remove ldap.start_tls.",
         )
-    if parts.scheme == "ldap" and not options.start_tls and not _is_loopback(host):
+    if parts.scheme == "ldap" and not options.start_tls and not is_loopback(host):
         raise ConfigError(
             f"ldap.url: {options.url!r} would send passwords unencrypted.",
             hint="Use ldaps://, or set ldap.start_tls = true.",
         )
     return parts.scheme, host, port or _PORTS[parts.scheme]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _check_placeholder(name: str, text: str) -> None:

@@ -19,8 +19,8 @@ from penstock.client.security.bearer import TOKENS
 from penstock.client.security.options import Security, TlsOptions
 from penstock.client.security.tls import build_context
 from penstock.core.errors import ClientError, PenstockError
+from penstock.core.loopback import is_loopback
 from penstock.core.quantities import printable
-from penstock.core.settings.contradictions import is_loopback
 from penstock.spark.planning import OffsetRange
 from penstock.spark.sealed.lease_answers import LeaseAnswer, read_answer
 
