@@ -101,11 +101,12 @@ def rows_of(commits: Sequence[Committed]) -> int:
 
 def _timestamps_ms(file: Path) -> Numbers:
     """The timestamps of a file's records, from the struct `_kafka` or from its flat column."""
-    if "_kafka" in pq.read_schema(file).names:
-        rows = pq.read_table(file, columns=["_kafka.timestamp"])
-        column = pc.struct_field(rows["_kafka"], "timestamp")
-    else:
-        column = pq.read_table(file, columns=["_kafka_timestamp"])["_kafka_timestamp"]
+    with pq.ParquetFile(file) as opened:
+        if "_kafka" in opened.schema_arrow.names:
+            rows = opened.read(columns=["_kafka.timestamp"])
+            column = pc.struct_field(rows["_kafka"], "timestamp")
+        else:
+            column = opened.read(columns=["_kafka_timestamp"])["_kafka_timestamp"]
     stamps: Numbers = column.to_numpy().astype("datetime64[us]").astype("int64") / 1_000
     return stamps
 

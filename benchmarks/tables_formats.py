@@ -11,6 +11,8 @@ of the connector, and a query of Penstock that is stopped after its last commit.
 Spark job of the connector, and a run of Penstock with `--once`. Contestants take turns, and the
 list is repeated (A B B A …) after rounds that are not counted.
 
+Before each run the same contestant runs with few records, so that its processes are warm.
+
 Guarantees: the table has each record once, or the run ends with an error. Each row names the
 processes that used the CPU time, measured in the same rounds. Exit code 1 when a target is missed.
 
@@ -56,6 +58,10 @@ WAYS: Final = ("stream", "batch")
 DISTINCT_RECORDS: Final = 100_000
 DATAFRAME_MIN: Final = 1.5
 TUNING: Final = "-tuning"
+WARM_UP: Final = "-warm-up"
+WARM_UP_RECORDS: Final = 50_000
+"""A short run before each run: Spark ends Python workers that were idle for a minute, and a stream
+that lasts has warm ones."""
 SIDES: Final = {BEST: "connector", **{mode: NAMES[mode] for mode in MODES}}
 
 
@@ -125,8 +131,9 @@ def _run(
     sink: str,
 ) -> tuple[Values, float]:
     """Return the figures of one run, and the share of the machine that bystanders used."""
-    bystanders, before = Bystanders(), own_cpu_seconds()
     request = {"kind": case.kind.name, "way": case.way, **more}
+    contestants.run(variant, sink, topics[case.kind.name + WARM_UP], request)
+    bystanders, before = Bystanders(), own_cpu_seconds()
     values = contestants.run(variant, sink, topics[case.kind.name], request)
     return values, bystanders.share(own_cpu_seconds() - before)
 
@@ -170,12 +177,16 @@ def work_notes(samples: Sequence[Sample], cases: Sequence[Case]) -> list[str]:
 def fill_topics(
     contestant: Contestant, kinds: Sequence[Kind], records: int, console: Console
 ) -> dict[str, Topic]:
-    """Return a filled topic for each format, and one with a part of its records for tuning."""
+    """Return a filled topic for each format, and smaller ones for tuning and warm-up."""
     topics = {}
     for kind in kinds:
         console.print(f"producing {records:,} records: {kind.text}", style="dim")
         values = kind.values(min(DISTINCT_RECORDS, records))
-        for suffix, count in (("", records), (TUNING, max(records // TUNING_SHARE, 1))):
+        for suffix, count in (
+            ("", records),
+            (TUNING, max(records // TUNING_SHARE, 1)),
+            (WARM_UP, min(records, WARM_UP_RECORDS)),
+        ):
             name = fill_with(contestant, values, count, compression=kind.compression)
             topics[kind.name + suffix] = Topic(name, count)
     return topics
@@ -262,8 +273,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         contestant = stage.contestant(PENSTOCK_DURABLE)
         contestants = Contestants(stack, contestant, stage.folder / "tables")
         topics = fill_topics(contestant, kinds, options.records, console)
-        if "avro" in topics:
-            serve_schema(stub, topics["avro"].name)
+        for name in (one.name for kind, one in topics.items() if kind.startswith("avro")):
+            serve_schema(stub, name)
         more = {"registry": stub.address}
         if not options.no_tuning:
             tune(contestants, cases, topics, options, console)
