@@ -357,6 +357,17 @@ PROOFS = (
         {"PENSTOCK_PROOF": "1"},
     ),
     Proof(
+        "catalog-kill",
+        "Tables in a Hive metastore, in a database over S3 and in Nessie: kill -9, stopped stores",
+        pytest_of(
+            "tests/spark/stores/test_catalog_kills.py",
+            "tests/spark/stores/test_nessie_kills.py",
+            marker="crash",
+        ),
+        (lines_like(r"rounds of faults around a pipeline"), passed),
+        {"PENSTOCK_PROOF": "1"},
+    ),
+    Proof(
         "first-row",
         "The first row, typed as the guide prints it: secured Kafka and Penstock, REST catalog, S3",
         pytest_of("tests/spark/test_lakehouse_guide.py", marker="spark"),

@@ -10,8 +10,9 @@ from tests.oracle.iceberg_rest import rest_catalog
 from tests.oracle.object_store import object_store
 from tests.spark.stores.lake import BUCKET, Lake
 
-# Nessie needs Java 21 and a download of 245 MB: `tools/prove.py --only nessie` runs its tests.
-collect_ignore = [] if os.environ.get("PENSTOCK_PROOF") == "1" else ["test_nessie.py"]
+# Nessie needs Java 21 and a download of 245 MB: `tools/prove.py` runs its tests.
+_NESSIE = ["test_nessie.py", "test_nessie_kills.py"]
+collect_ignore = [] if os.environ.get("PENSTOCK_PROOF") == "1" else _NESSIE
 
 
 @pytest.fixture(scope="session")

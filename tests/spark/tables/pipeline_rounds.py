@@ -101,6 +101,8 @@ class Supervisor:
     without: str = ""
     faults: Mapping[str, Callable[[random.Random], None]] = field(default_factory=dict)
     """Further faults, of what is around the pipeline."""
+    columns_max: int = COLUMNS_MAX
+    """The number of columns that are added over the rounds."""
     restarts: int = 0
     apps: list[App] = field(default_factory=list)
     _older: Path | None = None
@@ -126,7 +128,7 @@ class Supervisor:
             mode=("in_task", "dataframe")[number % 2],
             master=master,
             always_tasks=number % 4 == 2,
-            columns=min(number // 3, COLUMNS_MAX),
+            columns=min(number // 3, self.columns_max),
             has_rule=number % 3 == 1,
             has_quick_care=number % 4 in {1, 2},
             without=self.without,
@@ -306,12 +308,18 @@ def supervised(
     seed: int,
     without: str = "",
     faults: Mapping[str, Callable[[random.Random], None]] | None = None,
+    columns_max: int = COLUMNS_MAX,
 ) -> Iterator[Supervisor]:
     with penstock_broker(folder / "broker") as broker:
         create_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
         world = new_world(broker.bootstrap)
         supervisor = Supervisor(
-            broker, world, random.Random(seed), without, {} if faults is None else faults
+            broker,
+            world,
+            random.Random(seed),
+            without,
+            {} if faults is None else faults,
+            columns_max=columns_max,
         )
         try:
             yield supervisor
