@@ -202,7 +202,7 @@ class RunningPipeline:
         begun = monotonic()
         try:
             for orders in left:
-                self._commit_now(orders)
+                self._commit_orders(orders, monotonic())
                 if timeout_seconds is not None and monotonic() - begun >= timeout_seconds:
                     return False
             self.require_few_rejects()
@@ -259,10 +259,6 @@ class RunningPipeline:
             # Evaluate the frame once: a second evaluation runs its tasks again.
             reports = [unpack(row[COLUMN]) for row in frame.collect()]
         self._commit(reports, batch_id, started, is_small=is_small)
-
-    def _commit_now(self, orders: Sequence[TaskOrder]) -> None:
-        """Commit one batch of a run with `once`."""
-        self._commit_orders(orders, monotonic())
 
     def _commit_orders(
         self, orders: Sequence[TaskOrder], started: float, small: SmallBatches | None = None
