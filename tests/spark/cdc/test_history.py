@@ -243,7 +243,7 @@ def test_a_row_that_is_sent_again_begins_at_its_first_time(
     send((a, 21))
     send((b, 21), (b, 22))
     assert hours_of(world) == [("a", 8, 9), ("b", 9, None)]
-    send((c, 24), (c, 23))  # in one batch, and later ones first
+    send((c, 24), (c, 23), (c, 25))  # in one batch, the earliest neither first nor last
     assert hours_of(world) == [("a", 8, 9), ("b", 9, 23), ("c", 23, None)]
     send((c, 22), (flat_row("d", 13, hour=30), 40))
     assert hours_of(world)[2:] == [("c", 22, 30), ("d", 30, None)]
