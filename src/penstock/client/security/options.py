@@ -57,7 +57,8 @@ always rejected: without it in this set, a caller that selects by name would ign
 SECRET_SETTINGS: Final = TLS_SECRET_SETTINGS | SASL_SECRET_SETTINGS
 """Names whose values must not be shown."""
 
-_OWN_PARTS: Final = ("security.", "ssl.", "sasl.")
+SECURITY_PARTS: Final = ("security.", "ssl.", "sasl.")
+"""A name with one of these parts is meant as a setting of the connection's security."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def parse_security(settings: Mapping[str, str], *, prefix: str = "") -> Security
     for name in settings:
         # Anywhere in the name: a prefix, a space or a byte order mark before it, or capitals, would
         # leave the connection without the security that the user asked for.
-        is_own = any(part in name.lower() for part in _OWN_PARTS)
+        is_own = any(part in name.lower() for part in SECURITY_PARTS)
         if is_own and name not in SECURITY_SETTINGS:
             raise _unknown(name, prefix)
     given = GivenSettings(settings, prefix, SECURITY_SETTINGS)

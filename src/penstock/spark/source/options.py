@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from penstock.client.calls import FetchBounds
-from penstock.client.security.options import SECURITY_SETTINGS
+from penstock.client.security.options import SECURITY_PARTS, SECURITY_SETTINGS
 from penstock.client.transport.options import ClientOptions, parse_client_options
 from penstock.spark.errors import OptionError
 from penstock.spark.kafka_settings import PREFIX
@@ -347,7 +347,6 @@ def _fetch_bounds(kafka: Mapping[str, str]) -> FetchBounds:
     return FetchBounds(bytes_max=size, partition_bytes_max=size)
 
 
-_SECURITY_PARTS: Final = ("security.", "ssl.", "sasl.")
 _SECURITY_OPTIONS: Final = sorted(PREFIX + name for name in SECURITY_SETTINGS)
 
 
@@ -358,9 +357,9 @@ def _unknown_options(options: Mapping[str, str]) -> list[str]:
     for name in sorted(options):
         if name in known or name.startswith(PREFIX):
             continue
-        if any(part in name for part in _SECURITY_PARTS):
+        if any(part in name for part in SECURITY_PARTS):
             # A warning would leave the connection without the security that the user asked for.
-            wanted = name if name in SECURITY_SETTINGS else name.strip("\ufeff \t")
+            wanted = name.strip("\ufeff \t")
             meant = difflib.get_close_matches(wanted, _SECURITY_OPTIONS, n=1, cutoff=0.6)
             remedy = f"Did you mean '{meant[0]}'?" if meant else "Remove it."
             raise OptionError(name, "there is no such option.", remedy)

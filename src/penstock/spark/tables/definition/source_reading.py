@@ -3,8 +3,8 @@
 Guarantees: each call reads variables and files anew, in the process that calls. Options in a
 definition, in the plan of a query and in its checkpoint have the references only
 (`source_secrets`); the result has the values, also in a task that is sent with it. References are
-resolved in texts of the login (`RESOLVED`). Other options stay as they are: `${` may be part of a
-pattern, and elsewhere a reference is an error of the definition.
+resolved in texts of the login (`RESOLVED`). Other options stay as they are: a reference there is
+an error of the definition.
 """
 
 from collections.abc import Mapping

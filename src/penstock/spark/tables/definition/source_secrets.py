@@ -152,7 +152,7 @@ def _require_correct(name: str, text: str) -> None:
             name,
             f"{shown(found[0])} is not a reference and would be taken as it is.",
             'Write "${env:NAME}" for an environment variable or "${file:/run/secrets/name}" '
-            "for a file, in small letters and without spaces.",
+            "for a file, in lower case and without spaces.",
         )
 
 
