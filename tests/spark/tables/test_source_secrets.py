@@ -17,7 +17,7 @@ from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.definition.reader import read_definition
 from penstock.spark.tables.definition.references import SecretError
 from penstock.spark.tables.definition.source_reading import read_resolved_options
-from penstock.spark.tables.definition.source_secrets import RESOLVED, checkable
+from penstock.spark.tables.definition.source_references import RESOLVED, checkable
 from penstock.spark.tables.run.backfill import require_possible
 from penstock.spark.tables.run.source import PipelineReader
 from penstock.spark.tables.run.stateful.state_source import StateReader

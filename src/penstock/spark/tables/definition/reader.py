@@ -44,7 +44,8 @@ from penstock.spark.tables.definition.model import (
 from penstock.spark.tables.definition.operation_keys import read_operation
 from penstock.spark.tables.definition.partial_updates import with_partial_updates
 from penstock.spark.tables.definition.registry_section import read_registry
-from penstock.spark.tables.definition.source_secrets import checkable, require_no_secret
+from penstock.spark.tables.definition.source_references import checkable
+from penstock.spark.tables.definition.source_secrets import require_no_secret
 from penstock.spark.tables.definition.state_section import read_state, require_stateful
 from penstock.spark.tables.definition.table_section import read_table
 from penstock.spark.tables.definition.values import Section, did_you_mean

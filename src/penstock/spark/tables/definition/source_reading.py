@@ -2,9 +2,9 @@
 
 Guarantees: each call reads variables and files anew, in the process that calls. Options in a
 definition, in the plan of a query and in its checkpoint have the references only
-(`source_secrets`); the result has the values, also in a task that is sent with it. References are
-resolved in texts of the login (`RESOLVED`). Other options stay as they are: a reference there is
-an error of the definition.
+(`source_references`); the result has the values, also in a task that is sent with it. References
+are resolved in texts of the login (`RESOLVED`). Other options stay as they are: a reference there
+is an error of the definition.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import Final
 from penstock.spark.kafka_settings import PREFIX
 from penstock.spark.source.options import Mode, SourceOptions, read_source_options
 from penstock.spark.tables.definition import references
-from penstock.spark.tables.definition.source_secrets import RESOLVED
+from penstock.spark.tables.definition.source_references import RESOLVED
 
 _SECTION: Final = "source.options"
 

@@ -27,7 +27,7 @@ from penstock.spark.tables.commit.decisions import TableState, held_by_others
 from penstock.spark.tables.commit.note import BatchRanges, PartitionRange
 from penstock.spark.tables.definition.model import PipelineDefinition, WriteMode
 from penstock.spark.tables.definition.source_reading import read_resolved_options
-from penstock.spark.tables.definition.source_secrets import checkable
+from penstock.spark.tables.definition.source_references import checkable
 from penstock.spark.tables.run.batches import BatchDriver, acquire_tables
 from penstock.spark.tables.run.committer import TableCommitter
 from penstock.spark.tables.run.dataframe_stage import Transform
