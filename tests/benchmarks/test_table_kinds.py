@@ -19,7 +19,7 @@ from benchmarks.table_kinds import (
 )
 from penstock.spark.tables.definition.ddl import parse_ddl
 from penstock.spark.tables.values.json.values import JsonValues
-from penstock.spark.tables.values.protobuf_values import protobuf_file_values
+from penstock.spark.tables.values.protobuf.values import protobuf_file_values
 
 COUNT = 50
 EXPECTED = [json.loads(event(number)) for number in range(COUNT)]

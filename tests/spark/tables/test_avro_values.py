@@ -13,8 +13,8 @@ import pytest
 
 from penstock.spark.tables.definition.ddl import to_ddl
 from penstock.spark.tables.definition.errors import SchemaError
-from penstock.spark.tables.values.avro_schema import avro_columns
-from penstock.spark.tables.values.avro_values import avro_file_values, avro_registry_values
+from penstock.spark.tables.values.avro.schema import avro_columns
+from penstock.spark.tables.values.avro.values import avro_file_values, avro_registry_values
 from penstock.spark.tables.values.parser import ErrorClass
 from penstock.spark.tables.values.registry import RegisteredSchema, UnknownSchemaError
 

@@ -13,8 +13,8 @@ from penstock.spark.tables.definition.ddl import to_ddl
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values.framing import message_indexes
 from penstock.spark.tables.values.parser import ErrorClass, RowError
-from penstock.spark.tables.values.protobuf_compiler import compile_proto
-from penstock.spark.tables.values.protobuf_values import (
+from penstock.spark.tables.values.protobuf.compiler import compile_proto
+from penstock.spark.tables.values.protobuf.values import (
     protobuf_file_values,
     protobuf_registry_values,
 )

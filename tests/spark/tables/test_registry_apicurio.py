@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.tables.definition.ddl import to_ddl
-from penstock.spark.tables.values.avro_values import avro_registry_values
+from penstock.spark.tables.values.avro.values import avro_registry_values
 from penstock.spark.tables.values.json.schema import parse_json_schema
-from penstock.spark.tables.values.protobuf_values import protobuf_registry_values
+from penstock.spark.tables.values.protobuf.values import protobuf_registry_values
 from penstock.spark.tables.values.registry import Registry, RegistryError, UnknownSchemaError
 from tests.oracle.certificates import CertificateAuthority
 from tests.oracle.schema_registry import SchemaRegistry, schema_registry

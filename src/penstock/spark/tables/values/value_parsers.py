@@ -122,10 +122,10 @@ def _parser_of(plan: ParserPlan, table: TableColumns | None) -> ValueParser:
         return JsonValues(parse_ddl(plan.ddl))
     name, text = plan.files[0]
     if plan.format is ValueFormat.AVRO:
-        from penstock.spark.tables.values.avro_values import avro_file_values
+        from penstock.spark.tables.values.avro.values import avro_file_values
 
         return avro_file_values(text, name)
-    from penstock.spark.tables.values.protobuf_values import protobuf_file_values
+    from penstock.spark.tables.values.protobuf.values import protobuf_file_values
 
     return protobuf_file_values(dict(plan.files), name, plan.message, name)
 
@@ -134,11 +134,11 @@ def _registered(
     plan: ParserPlan, registry: Registry, table: TableColumns | None
 ) -> RegisteredValues:
     if plan.format is ValueFormat.AVRO:
-        from penstock.spark.tables.values.avro_values import avro_registry_values
+        from penstock.spark.tables.values.avro.values import avro_registry_values
 
         return avro_registry_values(registry, plan.base, table)
     if plan.format is ValueFormat.PROTOBUF:
-        from penstock.spark.tables.values.protobuf_values import protobuf_registry_values
+        from penstock.spark.tables.values.protobuf.values import protobuf_registry_values
 
         return protobuf_registry_values(registry, plan.base, table)
     from penstock.spark.tables.values.json.registry import json_registry_values

@@ -12,7 +12,7 @@ import fastavro
 from fastavro.schema import SchemaParseException
 
 from penstock.spark.tables.definition.errors import SchemaError
-from penstock.spark.tables.values.avro_schema import Schema, avro_columns, load_avro
+from penstock.spark.tables.values.avro.schema import Schema, avro_columns, load_avro
 from penstock.spark.tables.values.framing import HEADER_BYTES
 from penstock.spark.tables.values.limits import OUTSIDE
 from penstock.spark.tables.values.parser import ErrorClass, RowError

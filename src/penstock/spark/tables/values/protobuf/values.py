@@ -17,8 +17,8 @@ from penstock.spark.option_values import shown
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values.framing import message_indexes
 from penstock.spark.tables.values.parser import ErrorClass, RowError
-from penstock.spark.tables.values.protobuf_compiler import compile_proto
-from penstock.spark.tables.values.protobuf_schema import MessageColumns
+from penstock.spark.tables.values.protobuf.compiler import compile_proto
+from penstock.spark.tables.values.protobuf.schema import MessageColumns
 from penstock.spark.tables.values.registered_values import (
     CompiledSchema,
     OneSchemaValues,

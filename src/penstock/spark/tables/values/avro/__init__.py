@@ -1,0 +1,1 @@
+"""Avro values to Arrow columns, by the schema of their writer."""
