@@ -17,7 +17,7 @@ from penstock.spark.tables.definition.ddl import parse_ddl
 from penstock.spark.tables.values.json.buffers import takes
 from penstock.spark.tables.values.json.values import JsonValues, _Reading
 from penstock.spark.tables.values.parser import Parsed
-from penstock.spark.tables.values.row_batches import joined
+from penstock.spark.tables.values.row_batches import together
 from tests.spark.tables.json_kernels import ODD_NUMBERS, ODD_TEXTS, exact, expected
 
 LEAVES: Final = (
@@ -59,10 +59,9 @@ def parser(ddl: str, way: str) -> JsonValues:
 
 def _one_by_one(ddl: str, values: pa.Array) -> Parsed:
     one, count = parser(ddl, "database"), len(values)
-    nothing = joined([], one.schema), pa.array([], pa.int64())
-    reading = _Reading(pieces=[nothing], doubts=list(range(count)))
+    reading = _Reading(doubts=list(range(count)))
     one._one_by_one(values, reading)
-    return one._parsed(reading, count)
+    return together(reading.parts, one.schema, count)
 
 
 WAYS: Final[Mapping[str, Callable[[str, pa.Array], Parsed]]] = {

@@ -31,12 +31,10 @@ from penstock.spark.tables.values.limits import time_rejects
 from penstock.spark.tables.values.parser import (
     ErrorClass,
     Parsed,
-    Reject,
     RowError,
     rejecting,
-    short,
 )
-from penstock.spark.tables.values.row_batches import Row, batch_of, in_order
+from penstock.spark.tables.values.row_batches import read_each, together
 from penstock.spark.tables.values.schema_part import unwrapped
 
 
@@ -57,15 +55,8 @@ class KeyParser:
 
     def parse(self, keys: pa.Array) -> Parsed:
         """Read each key; a null is a reject."""
-        rows: list[Row] = []
-        rejects: list[Reject] = []
-        for number, key in enumerate(keys.to_pylist()):
-            try:
-                rows.append(Row(number, self._read(key)))
-            except RowError as error:
-                rejects.append(Reject(number, error.error, short(error.message)))
-        batch, numbers, refused = batch_of(rows, self._schema)
-        parsed = in_order(batch, numbers, [*rejects, *refused], len(keys))
+        read = read_each(enumerate(keys.to_pylist()), self._read, self._schema)
+        parsed = together([read], self._schema, len(keys))
         return rejecting(parsed, time_rejects(parsed.rows))
 
     def _read(self, key: bytes | None) -> object:

@@ -8,28 +8,33 @@ not respond, the batch fails: the records are not bad, and are read again.
 The `compile_schema` of the format interprets a schema.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.spark.tables.definition.ddl import COLUMNS_MAX
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values.columns import fit, reserved_among
-from penstock.spark.tables.values.framing import schema_id_of
+from penstock.spark.tables.values.framing import HEADER_BYTES, MAGIC, schema_id_of
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
 from penstock.spark.tables.values.registry import RegisteredSchema, UnknownSchemaError
-from penstock.spark.tables.values.row_batches import Row, batch_of, in_order, joined, null_rows
+from penstock.spark.tables.values.row_batches import (
+    in_place,
+    joined,
+    null_rows,
+    read_each,
+    together,
+)
 from penstock.spark.tables.values.schema_changes import Incompatible, change_of, column_count
 
 COMPILED_MAX: Final = 1_000
 """The same number as in the registry's own cache."""
 
-Numbered: TypeAlias = tuple[int, bytes]
-"""A value, with its number in the input."""
-Group: TypeAlias = tuple[pa.RecordBatch, list[int], list[Reject]]
-"""Rows, their numbers in the input, and rejects."""
+Reading: TypeAlias = Callable[[pa.Array], Parsed]
+"""Reads values without nulls, with their numbers in this array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class CompiledSchema:
     """One schema, ready to parse framed values."""
 
     columns: pa.Schema
-    read: Callable[[Sequence[Numbered]], Group]
+    read: Reading
 
 
 class MisfitError(Exception):
@@ -105,27 +110,41 @@ class RegisteredValues:
 
     def parse(self, values: pa.Array) -> Parsed:
         """Parse each value with its own schema."""
-        groups, nulls, rejects = _by_schema(values)
-        batches: list[pa.RecordBatch] = []
-        numbers: list[int] = []
-        for schema_id, rows in groups.items():
-            try:
-                batch, places, bad = self._known(schema_id).read(rows)
-            except RowError as error:
-                rejects += [
-                    Reject(number, error.error, error.message, schema_id) for number, _ in rows
-                ]
-                continue
-            batches.append(batch)
-            numbers += places
-            rejects += bad
-        if nulls:
-            batch, places, bad = null_rows(nulls, self.schema)
-            batches.append(batch)
-            numbers += places
-            rejects += bad
-        fitted = [fit(batch, self.schema) for batch in batches]
-        return in_order(joined(fitted, self.schema), numbers, rejects, len(values))
+        is_framed = pc.and_(
+            pc.starts_with(values, pattern=bytes([MAGIC])),
+            pc.greater_equal(pc.binary_length(values), HEADER_BYTES),
+        )
+        unframed = _numbers_of(pc.invert(is_framed))
+        framed = None if len(unframed) + values.null_count == 0 else _numbers_of(is_framed)
+        parts = [
+            in_place(self._read(part), places)
+            for part, places in _by_header(values if framed is None else values.take(framed))
+        ]
+        # After all values: their schemas may have added columns.
+        parts = [in_place(replace(one, rows=fit(one.rows, self.schema)), framed) for one in parts]
+        parts.append(self._unframed(values, unframed))
+        parts.append(null_rows(_numbers_of(values.is_null()), self.schema))
+        return together(parts, self.schema, len(values))
+
+    def _read(self, values: pa.Array) -> Parsed:
+        """Read values that begin with the same header."""
+        schema_id = schema_id_of(values[0].as_py())
+        try:
+            return self._known(schema_id).read(values)
+        except RowError as error:
+            rejects = [
+                Reject(number, error.error, error.message, schema_id)
+                for number in range(len(values))
+            ]
+            return Parsed(joined([], self.schema), pa.array([], pa.int64()), tuple(rejects))
+
+    def _unframed(self, values: pa.Array, numbers: pa.Array) -> Parsed:
+        """Reject the values that do not begin with a header."""
+        return read_each(
+            ((number, values[number].as_py()) for number in numbers.to_pylist()),
+            schema_id_of,
+            self.schema,
+        )
 
     def _known(self, schema_id: int) -> CompiledSchema:
         """Return the schema of this id; raise `RowError` if its values are unreadable."""
@@ -164,22 +183,10 @@ class RegisteredValues:
 
 
 def one_by_one(
-    columns: pa.Schema, read: Callable[[bytes], object], schema_id: int | None
-) -> CompiledSchema:
-    """Return a schema that parses values one by one; `read` raises `RowError`."""
-
-    def read_all(values: Sequence[Numbered]) -> Group:
-        rows: list[Row] = []
-        rejects: list[Reject] = []
-        for number, value in values:
-            try:
-                rows.append(Row(number, read(value)))
-            except RowError as error:
-                rejects.append(Reject(number, error.error, short(error.message), schema_id))
-        batch, numbers, refused = batch_of(rows, columns, schema_id)
-        return batch, numbers, rejects + refused
-
-    return CompiledSchema(columns, read_all)
+    read: Callable[[bytes], object], columns: pa.Schema, schema_id: int | None
+) -> Reading:
+    """Return a reading of each value alone; `read` raises `RowError`."""
+    return lambda values: read_each(enumerate(values.to_pylist()), read, columns, schema_id)
 
 
 class OneSchemaValues:
@@ -195,28 +202,31 @@ class OneSchemaValues:
 
     def parse(self, values: pa.Array) -> Parsed:
         """Read each value."""
-        given = list(enumerate(values.to_pylist()))
-        rows, numbers, rejects = self._compiled.read(
-            [(number, value) for number, value in given if value is not None]
-        )
-        nulls, places, refused = null_rows(
-            [number for number, value in given if value is None], self.schema
-        )
-        return in_order(
-            joined([rows, nulls], self.schema), numbers + places, rejects + refused, len(values)
-        )
+        if not values.null_count:
+            return together([self._compiled.read(values)], self.schema, len(values))
+        filled = _numbers_of(values.is_valid())
+        parts = [
+            in_place(self._compiled.read(values.take(filled)), filled),
+            null_rows(_numbers_of(values.is_null()), self.schema),
+        ]
+        return together(parts, self.schema, len(values))
 
 
-def _by_schema(values: pa.Array) -> tuple[dict[int, list[Numbered]], list[int], list[Reject]]:
-    groups: dict[int, list[Numbered]] = {}
-    nulls: list[int] = []
-    rejects: list[Reject] = []
-    for number, value in enumerate(values.to_pylist()):
-        if value is None:
-            nulls.append(number)
-            continue
-        try:
-            groups.setdefault(schema_id_of(value), []).append((number, value))
-        except RowError as error:
-            rejects.append(Reject(number, error.error, error.message))
-    return groups, nulls, rejects
+def _by_header(values: pa.Array) -> Iterator[tuple[pa.Array, pa.Array | None]]:
+    """Yield the values grouped by their headers, with their places; None: all."""
+    headers = pc.binary_slice(values, 0, HEADER_BYTES).dictionary_encode()
+    if len(headers.dictionary) == 1:
+        yield values, None
+        return
+    # The sort is stable, so places ascend, and headers come in the order of their first values.
+    order = pc.sort_indices(headers.indices).cast(pa.int64())
+    begin = 0
+    for end in pc.run_end_encode(headers.indices.take(order)).run_ends.to_pylist():
+        places = order.slice(begin, end - begin)
+        yield values.take(places), places
+        begin = end
+
+
+def _numbers_of(mask: pa.Array) -> pa.Array:
+    """Return the numbers of the rows for which the mask is true."""
+    return pc.indices_nonzero(mask).cast(pa.int64())

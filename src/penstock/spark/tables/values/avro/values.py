@@ -104,7 +104,7 @@ def _compiled(
             )
         return row
 
-    return one_by_one(columns, read, schema_id)
+    return CompiledSchema(columns, one_by_one(read, columns, schema_id))
 
 
 def _is_of_time(error: BaseException) -> bool:

@@ -1,18 +1,18 @@
 """JSON values framed with an id of a registry: the JSON Schema of each id parses its values."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.spark.tables.definition.errors import SchemaError
 from penstock.spark.tables.values.framing import HEADER_BYTES
 from penstock.spark.tables.values.json.schema import parse_json_schema
 from penstock.spark.tables.values.json.values import JsonValues
+from penstock.spark.tables.values.parser import Parsed
 from penstock.spark.tables.values.registered_values import (
     CompiledSchema,
-    Group,
-    Numbered,
     RegisteredValues,
     Schemas,
     TableColumns,
@@ -20,6 +20,9 @@ from penstock.spark.tables.values.registered_values import (
 from penstock.spark.tables.values.registry import RegisteredSchema
 
 KIND: Final = "JSON"
+_END: Final = 2**31
+"""Beyond every value. Without an end, Arrow 26 fails at an even number of values: it multiplies
+that number by its own end, and the product overflows."""
 
 
 def json_registry_values(
@@ -37,19 +40,9 @@ def compile_json(schema: RegisteredSchema) -> CompiledSchema:
     columns = parse_json_schema(schema.text, what)
     parser = JsonValues(columns)
 
-    def read(values: Sequence[Numbered]) -> Group:
-        numbers = [number for number, _ in values]
-        bodies = [value[HEADER_BYTES:] for _, value in values]
-        parsed = parser.parse(pa.array(bodies, pa.binary()))
-        if parsed.row_numbers is None:
-            return parsed.rows, numbers, []
-        return (
-            parsed.rows,
-            [numbers[place] for place in parsed.row_numbers.to_pylist()],
-            [
-                one._replace(row=numbers[one.row], schema_id=schema.schema_id)
-                for one in parsed.rejects
-            ],
-        )
+    def read(values: pa.Array) -> Parsed:
+        parsed = parser.parse(pc.binary_slice(values, HEADER_BYTES, _END))
+        rejects = tuple(one._replace(schema_id=schema.schema_id) for one in parsed.rejects)
+        return replace(parsed, rejects=rejects)
 
     return CompiledSchema(columns, read)

@@ -10,7 +10,6 @@ eighty others, a value that its column rejects as much as ten, and a cut value a
 
 import functools
 import json
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,24 +22,21 @@ from penstock.spark.tables.values.json.buffers import KernelReader, Problem, tak
 from penstock.spark.tables.values.json.database import DatabaseReader
 from penstock.spark.tables.values.json.rows import JsonRows
 from penstock.spark.tables.values.parser import ErrorClass, Parsed, Reject, RowError, short
-from penstock.spark.tables.values.row_batches import Row, batch_of, joined, null_rows
+from penstock.spark.tables.values.row_batches import null_rows, read_each, together
 
 _DOUBTS_MAX: Final = 500
 """Up to this number of rows of a batch are read one by one; above it the database is faster."""
 
 _CUT: Final = "the value is not JSON: it ends too early."
-_ROW: Final = operator.attrgetter("row")
 
 
 @dataclass(slots=True)
 class _Reading:
     """The results for a column of values so far."""
 
-    pieces: list[tuple[pa.RecordBatch, pa.Array]] = field(default_factory=list)
-    """Rows and their numbers, each in the order of the input."""
+    parts: list[Parsed] = field(default_factory=list)
     doubts: list[int] = field(default_factory=list)
     """The numbers of the rows without a result yet."""
-    rejects: list[Reject] = field(default_factory=list)
 
 
 class JsonValues:
@@ -78,19 +74,20 @@ class JsonValues:
                 self._by_database(values.take(numbers), numbers, reading)
         if reading.doubts:
             self._one_by_one(values, reading)
-        return self._parsed(reading, len(values))
+        return together(reading.parts, self._schema, len(values))
 
     def _by_kernel(self, kernel: KernelReader, values: pa.Array, reading: _Reading) -> None:
         answer = kernel.read(values)
-        reading.pieces.append((answer.rows, answer.row_numbers))
+        rejects: list[Reject] = []
         reading.doubts = answer.doubts
-        doubts = self._reject(answer.problems, reading.rejects)
+        doubts = self._reject(answer.problems, rejects)
         if doubts:
             reading.doubts = sorted([*answer.doubts, *doubts])
         for number in answer.malformed:
             message = short(_problem(values[number].as_py()))
-            reading.rejects.append(Reject(number, ErrorClass.MALFORMED, message))
-        reading.rejects += [Reject(number, ErrorClass.MALFORMED, _CUT) for number in answer.cut]
+            rejects.append(Reject(number, ErrorClass.MALFORMED, message))
+        rejects += [Reject(number, ErrorClass.MALFORMED, _CUT) for number in answer.cut]
+        reading.parts.append(Parsed(answer.rows, answer.row_numbers, tuple(rejects)))
 
     def _reject(self, problems: Iterable[Problem], rejects: list[Reject]) -> list[int]:
         """Reject the rows that the reference rejects; return the accepted rows."""
@@ -107,52 +104,32 @@ class JsonValues:
         """Read the values by the database; `numbers` are their row numbers, if they are not all."""
         rows, is_sure = self._database.read(values)
         if numbers is None:
-            numbers = pa.array(range(len(values)), pa.int64())
+            numbers = pa.arange(0, len(values))
         if not pc.all(is_sure, min_count=0).as_py():
             reading.doubts = numbers.filter(pc.invert(is_sure)).to_pylist()
             rows, numbers = rows.filter(is_sure), numbers.filter(is_sure)
         else:
             reading.doubts = []
-        reading.pieces.append((rows, numbers))
+        reading.parts.append(Parsed(rows, numbers))
 
     def _one_by_one(self, values: pa.Array, reading: _Reading) -> None:
         """Read the rows in doubt by the reference."""
-        doubtful = values.take(pa.array(reading.doubts, pa.int64()))
+        numbers = pa.array(reading.doubts, pa.int64())
+        is_null = values.take(numbers).is_null()
+        filled = numbers.filter(pc.invert(is_null))
+        doubtful = values.take(filled)
         is_json = self._database.are_json(doubtful).to_pylist()
-        rows: list[Row] = []
-        nulls: list[int] = []
-        for number, value, is_read in zip(
-            reading.doubts, doubtful.to_pylist(), is_json, strict=True
-        ):
-            if value is None:
-                nulls.append(number)
-                continue
-            try:
-                if not is_read:
-                    raise RowError(ErrorClass.MALFORMED, _problem(value))
-                # Do not use the database's text: it has lost digits of numbers.
-                rows.append(Row(number, self._rows.read(value.decode())))
-            except RowError as error:
-                reading.rejects.append(Reject(number, error.error, short(error.message)))
-        for batch, numbers, rejects in (
-            batch_of(rows, self._schema),
-            null_rows(nulls, self._schema),
-        ):
-            reading.rejects += rejects
-            if numbers:
-                reading.pieces.append((batch, pa.array(numbers, pa.int64())))
+        pairs = zip(doubtful.to_pylist(), is_json, strict=True)
+        numbered = zip(filled.to_pylist(), pairs, strict=True)
+        reading.parts.append(read_each(numbered, self._read, self._schema))
+        reading.parts.append(null_rows(numbers.filter(is_null), self._schema))
 
-    def _parsed(self, reading: _Reading, count: int) -> Parsed:
-        """Return all rows in the order of the input."""
-        rows, numbers = reading.pieces[0]
-        if len(reading.pieces) > 1:
-            rows = joined([piece for piece, _ in reading.pieces], self._schema)
-            numbers = pa.concat_arrays([places for _, places in reading.pieces])
-            order = pc.sort_indices(numbers)
-            rows, numbers = rows.take(order), numbers.take(order)
-        in_order = tuple(sorted(reading.rejects, key=_ROW))
-        assert rows.num_rows + len(in_order) == count, "a row is read or rejected"
-        return Parsed(rows, numbers if in_order else None, in_order)
+    def _read(self, given: tuple[bytes, bool]) -> object:
+        value, is_json = given
+        if not is_json:
+            raise RowError(ErrorClass.MALFORMED, _problem(value))
+        # Do not use the database's text: it has lost digits of numbers.
+        return self._rows.read(value.decode())
 
 
 def _problem(value: bytes) -> str:

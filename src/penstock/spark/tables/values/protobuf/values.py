@@ -45,7 +45,8 @@ def protobuf_file_values(
         problem = f"{shown(wanted)} is not in it." if wanted else "it has several messages."
         raise SchemaError(what, problem, f"Set value.message to one of {', '.join(names[:20])}.")
     columns, read = _reader(_descriptor(compiled, wanted), what)
-    return OneSchemaValues(one_by_one(columns.schema, read, None))
+    reading = one_by_one(read, columns.schema, None)
+    return OneSchemaValues(CompiledSchema(columns.schema, reading))
 
 
 def protobuf_registry_values(
@@ -78,7 +79,8 @@ def compile_protobuf(schema: RegisteredSchema) -> CompiledSchema:
             )
         return read(value[start:])
 
-    return one_by_one(columns.schema, read_framed, schema.schema_id)
+    reading = one_by_one(read_framed, columns.schema, schema.schema_id)
+    return CompiledSchema(columns.schema, reading)
 
 
 def _reader(descriptor: Descriptor, what: str) -> tuple[MessageColumns, Callable[[bytes], object]]:
