@@ -52,6 +52,7 @@ SHARED_NAMES = {
     "options",
     "port",
     "ports",
+    "program",
     "protocol",
     "reading",
     "records",

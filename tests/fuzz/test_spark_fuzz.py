@@ -4,6 +4,7 @@ Each `fuzz_…` function takes bytes and can be passed to a fuzzer directly. A c
 reads or writes outside of its buffers shows here as a crash or as rows that differ.
 """
 
+import functools
 import random
 from collections.abc import Callable
 
@@ -25,7 +26,10 @@ from tests.spark.decode.batches import (
     sealed,
     stored_batch,
 )
+from tests.spark.tables import avro_kernels, protobuf_kernels
 from tests.spark.tables.json_kernels import FLAT, ODD_DOCUMENTS, REQUIRED, check, odd_document
+from tests.spark.tables.test_avro_kernel import ORDERS
+from tests.spark.tables.test_protobuf_kernel import message
 
 OUTPUT_BYTES_MAX = 65_536
 ROUNDS = 200
@@ -127,7 +131,37 @@ def fuzz_spark_json(data: bytes) -> None:
         check(ddl, values, is_compiled=True)
 
 
-TARGETS = [fuzz_spark_decode, fuzz_spark_round_trip, fuzz_spark_json]
+def fuzz_spark_avro(data: bytes) -> None:
+    """Values of a table: pieces of the input, by a schema that its first byte chooses."""
+    check_avro(AVRO_SCHEMAS[data[0] % len(AVRO_SCHEMAS)] if data else ORDERS, pieces_of(data))
+
+
+def fuzz_spark_protobuf(data: bytes) -> None:
+    """The same with messages."""
+    chosen = data[0] % len(MESSAGES) if data else 0
+    check_protobuf(MESSAGES[chosen], pieces_of(data))
+
+
+def pieces_of(data: bytes) -> list[bytes]:
+    """Values, which end at bytes that are rare in short numbers and texts."""
+    body = data[1:]
+    return [body, body[: len(body) // 2], *body.split(b"\xfe")]
+
+
+check_avro = functools.partial(avro_kernels.check, is_compiled=True)
+check_protobuf = functools.partial(protobuf_kernels.check, is_compiled=True)
+AVRO_SCHEMAS = [ORDERS, *(avro_kernels.schema_of(random.Random(seed)) for seed in range(20))]
+MESSAGES = [
+    message(),
+    *(protobuf_kernels.Messages(random.Random(seed), "proto3").descriptor() for seed in range(20)),
+]
+TARGETS = [
+    fuzz_spark_decode,
+    fuzz_spark_round_trip,
+    fuzz_spark_json,
+    fuzz_spark_avro,
+    fuzz_spark_protobuf,
+]
 _RECORDS = [
     Record(b"key", b"v" * 50, (Header("h", b"x"), Header("n", None)), NOW + number)
     for number in range(4)
@@ -145,6 +179,14 @@ CORPUS: dict[str, list[bytes]] = {
             b"\n".join(odd_document(random.Random(100 * seed + line)) or b"" for line in range(8))
             for seed in range(20)
         ),
+    ],
+    "fuzz_spark_avro": [
+        bytes([number]) + avro_kernels.bytes_of(schema, random.Random(number), odd=0)
+        for number, schema in enumerate(AVRO_SCHEMAS)
+    ],
+    "fuzz_spark_protobuf": [
+        bytes([number]) + protobuf_kernels.bytes_of(one, random.Random(number), 0)
+        for number, one in enumerate(MESSAGES)
     ],
 }
 """Valid inputs by target."""

@@ -279,17 +279,17 @@ def check(ddl: str, given: Sequence[bytes | None], *, is_compiled: bool) -> int:
 
 def exact(column: pa.StructArray) -> list[str]:
     """Each row as a text that tells 0.0 from -0.0; times as numbers, since not all have a text."""
-    return [repr(row) for row in column.cast(_as_numbers(column.type)).to_pylist()]
+    return [repr(row) for row in column.cast(as_numbers(column.type)).to_pylist()]
 
 
-def _as_numbers(kind: pa.DataType) -> pa.DataType:
+def as_numbers(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_struct(kind):
-        return pa.struct([(one.name, _as_numbers(one.type)) for one in kind])
+        return pa.struct([(one.name, as_numbers(one.type)) for one in kind])
     if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _as_numbers(kind.item_type))
-    return pa.list_(_as_numbers(kind.value_type)) if pa.types.is_list(kind) else kind
+        return pa.map_(kind.key_type, as_numbers(kind.item_type))
+    return pa.list_(as_numbers(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
 def odd_document(chance: random.Random) -> bytes | None:

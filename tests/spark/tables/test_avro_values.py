@@ -107,6 +107,7 @@ def test_a_name_stands_for_its_type() -> None:
         (record(("x", "Order")), "contains itself"),
         (record(("x", 3)), "no type"),
         (record(("x", {"type": "array", "items": "null"})), "a list of nothing"),
+        (record(("x", {"type": "fixed", "name": "F", "size": 0})), "a fixed type has 1 to"),
         (record(("x", "int"), ("X", "int")), "twice"),
         (record(), "without fields"),
         (record(*((f"c{n}", "int") for n in range(2001))), "more than"),

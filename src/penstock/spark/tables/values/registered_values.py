@@ -110,6 +110,14 @@ class RegisteredValues:
 
     def parse(self, values: pa.Array) -> Parsed:
         """Parse each value with its own schema."""
+        if _have_one_header(values):
+            one = self._read(values)
+            return together(
+                [replace(one, rows=fit(one.rows, self.schema))], self.schema, len(values)
+            )
+        return self._by_schema(values)
+
+    def _by_schema(self, values: pa.Array) -> Parsed:
         is_framed = pc.and_(
             pc.starts_with(values, pattern=bytes([MAGIC])),
             pc.greater_equal(pc.binary_length(values), HEADER_BYTES),
@@ -210,6 +218,15 @@ class OneSchemaValues:
             null_rows(_numbers_of(values.is_null()), self.schema),
         ]
         return together(parts, self.schema, len(values))
+
+
+def _have_one_header(values: pa.Array) -> bool:
+    """Return whether all values begin with the same header: usual, and cheaper to find out."""
+    if not len(values) or values.null_count:
+        return False
+    header = pc.binary_slice(values.slice(0, 1), 0, HEADER_BYTES)[0].as_py()
+    is_framed = len(header) == HEADER_BYTES and header[0] == MAGIC
+    return is_framed and pc.all(pc.starts_with(values, pattern=header)).as_py()
 
 
 def _by_header(values: pa.Array) -> Iterator[tuple[pa.Array, pa.Array | None]]:

@@ -32,6 +32,7 @@ from penstock.spark.tables.definition.ddl import COLUMNS_MAX, DECIMAL_DIGITS_MAX
 from penstock.spark.tables.definition.errors import SchemaError
 
 CHARACTERS_MAX: Final = 4_194_304
+FIXED_BYTES_MAX: Final = 2**31 - 1
 
 Schema: TypeAlias = "str | list[Any] | dict[str, Any]"
 """A schema as JSON: a name, a union, or anything else."""
@@ -121,6 +122,10 @@ class _Reader:
         if name == "enum":
             return pa.string()
         if name == "fixed":
+            size = node.get("size")
+            if not isinstance(size, int) or not 0 < size <= FIXED_BYTES_MAX:
+                # A list of values without bytes could claim an unlimited number.
+                self._fail(path, f"a fixed type has 1 to {FIXED_BYTES_MAX} bytes.")
             return pa.binary()
         if name == "array":
             return pa.list_(self._inner(node.get("items"), space, f"{path}[]", depth))

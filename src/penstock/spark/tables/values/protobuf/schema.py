@@ -36,7 +36,7 @@ from penstock.spark.tables.definition.errors import SchemaError
 
 Getter = Callable[[Any], object]
 
-_TIMESTAMP_NAME: Final = "google.protobuf.Timestamp"
+TIMESTAMP_NAME: Final = "google.protobuf.Timestamp"
 _PLAIN: Final[Mapping[int, pa.DataType]] = {
     FieldDescriptor.TYPE_BOOL: pa.bool_(),
     FieldDescriptor.TYPE_FLOAT: pa.float32(),
@@ -111,13 +111,13 @@ class MessageColumns:
     def _single(self, field: FieldDescriptor, path: str, depth: int) -> tuple[pa.DataType, Getter]:
         """Return one value of the field, whether it is repeated or not."""
         message = field.message_type
-        if message is not None and message.full_name == _TIMESTAMP_NAME:
+        if message is not None and message.full_name == TIMESTAMP_NAME:
             return pa.timestamp("us", tz="UTC"), _microseconds
         if message is not None:
             fields, row = self._message(message, path, depth + 1)
             return pa.struct(fields), row
         if field.enum_type is not None:
-            names = {number: one.name for number, one in field.enum_type.values_by_number.items()}
+            names = enum_names(field)
             return pa.string(), lambda number: names.get(number, str(number))
         found = _PLAIN.get(field.type)
         if found is None:
@@ -135,6 +135,11 @@ class MessageColumns:
     def _fail(self, path: str, problem: str) -> NoReturn:
         place = f"field '{path}': " if path else ""
         raise SchemaError(self._what, f"{place}{problem}", "Change it, or read the values as raw.")
+
+
+def enum_names(field: FieldDescriptor) -> Mapping[int, str]:
+    """Return the names of the field's enum by their numbers."""
+    return {number: one.name for number, one in field.enum_type.values_by_number.items()}
 
 
 def _same(value: object) -> object:

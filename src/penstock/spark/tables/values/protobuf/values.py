@@ -1,12 +1,14 @@
 """Protobuf values: with the schema of a .proto file, or framed with an id of a registry.
 
 Guarantees: those of the port. Unknown fields are ignored, as in Protobuf. So a value of an
-unrelated message may be accepted, with wrong content.
+unrelated message may be accepted, with wrong content. Google's library is the reference;
+`protobuf.kernel` gives the same rows faster, and leaves every uncertain value to it.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import pyarrow as pa
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -15,13 +17,17 @@ from google.protobuf.message_factory import GetMessageClass
 
 from penstock.spark.option_values import shown
 from penstock.spark.tables.definition.errors import SchemaError
-from penstock.spark.tables.values.framing import message_indexes
+from penstock.spark.tables.values.columnar import row_kernel
+from penstock.spark.tables.values.columnar.reading import KernelReading
+from penstock.spark.tables.values.framing import HEADER_BYTES, message_indexes
 from penstock.spark.tables.values.parser import ErrorClass, RowError
 from penstock.spark.tables.values.protobuf.compiler import compile_proto
+from penstock.spark.tables.values.protobuf.program import protobuf_kernel
 from penstock.spark.tables.values.protobuf.schema import MessageColumns
 from penstock.spark.tables.values.registered_values import (
     CompiledSchema,
     OneSchemaValues,
+    Reading,
     RegisteredValues,
     Schemas,
     TableColumns,
@@ -44,9 +50,10 @@ def protobuf_file_values(
     if wanted is None or wanted not in names:
         problem = f"{shown(wanted)} is not in it." if wanted else "it has several messages."
         raise SchemaError(what, problem, f"Set value.message to one of {', '.join(names[:20])}.")
-    columns, read = _reader(_descriptor(compiled, wanted), what)
-    reading = one_by_one(read, columns.schema, None)
-    return OneSchemaValues(CompiledSchema(columns.schema, reading))
+    descriptor = _descriptor(compiled, wanted)
+    columns, read = _reader(descriptor, what)
+    reference = one_by_one(read, columns.schema, None)
+    return OneSchemaValues(_compiled(descriptor, columns.schema, reference, skip=0))
 
 
 def protobuf_registry_values(
@@ -65,9 +72,8 @@ def compile_protobuf(schema: RegisteredSchema) -> CompiledSchema:
     file = _file(compiled, _MAIN)
     if not file.message_type:
         raise SchemaError(what, "it has no message.", "Register the file with the message.")
-    columns, read = _reader(
-        _descriptor(compiled, _names(file, "", [file.message_type[0]])[0]), what
-    )
+    descriptor = _descriptor(compiled, _names(file, "", [file.message_type[0]])[0])
+    columns, read = _reader(descriptor, what)
 
     def read_framed(value: bytes) -> object:
         indexes, start = message_indexes(value)
@@ -79,8 +85,19 @@ def compile_protobuf(schema: RegisteredSchema) -> CompiledSchema:
             )
         return read(value[start:])
 
-    reading = one_by_one(read_framed, columns.schema, schema.schema_id)
-    return CompiledSchema(columns.schema, reading)
+    reference = one_by_one(read_framed, columns.schema, schema.schema_id)
+    return _compiled(descriptor, columns.schema, reference, skip=HEADER_BYTES)
+
+
+def _compiled(
+    descriptor: Descriptor, columns: pa.Schema, reference: Reading, *, skip: int
+) -> CompiledSchema:
+    found = protobuf_kernel(descriptor, columns) if row_kernel.COMPILED else None
+    if found is None:
+        return CompiledSchema(columns, reference)
+    kernel, memory = found
+    kernel.has_indexes = skip > 0
+    return CompiledSchema(columns, KernelReading(kernel, memory, skip, reference))
 
 
 def _reader(descriptor: Descriptor, what: str) -> tuple[MessageColumns, Callable[[bytes], object]]:

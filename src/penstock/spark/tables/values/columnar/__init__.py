@@ -1,0 +1,1 @@
+"""Arrow columns that compiled kernels fill, for every format of values."""
