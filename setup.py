@@ -37,6 +37,7 @@ WALKERS = [
     "spark/tables/values/avro/kernel",
     "spark/tables/values/protobuf/kernel",
     "spark/tables/values/json/scan",
+    "spark/tables/values/json/field_names",
     "spark/tables/values/json/double",
     "spark/tables/values/json/time",
     "spark/tables/values/json/columns",

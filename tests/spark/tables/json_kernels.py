@@ -4,7 +4,7 @@ import functools
 import json
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
 import pyarrow as pa
@@ -22,8 +22,22 @@ FLAT = (
     " s struct<i: int, t: string, s: struct<d: double, i: int>>"
 )
 REQUIRED = "i int, l bigint NOT NULL, t string NOT NULL, s struct<i: int NOT NULL, t: string>"
+NESTED = (
+    "l bigint, t string, n array<int>, k map<string, bigint>, v array<array<string>>,"
+    " o array<struct<i: int NOT NULL, t: string, n: array<double>>>,"
+    " u map<string, struct<i: int, k: map<string, string>>>,"
+    " p decimal(9,2), q decimal(38,10), w array<decimal(5,0)> NOT NULL,"
+    " s struct<i: int, n: array<date>, p: decimal(20,19)>"
+)
 ODD_TEXTS = (
     b'""',
+    b'"1.005"',
+    b'"-12.5"',
+    b'" 1"',
+    b'"+1"',
+    b'"1e3"',
+    b'"007"',
+    b'"-0.00"',
     b'"text"',
     b'"12345678"',
     b'"a longer text than one word"',
@@ -143,6 +157,35 @@ ODD_VALUES = (
     b'{"i":null,"s":null}',
     b'{"i":1,}',
     b'{"x":[{"y":[[]]}],"t":"\\n"}',
+    b"[1,null,2]",
+    b"[null]",
+    b'["x","y\\n"]',
+    b'[["x"],[],null,["\\u00e4","1"]]',
+    b'[{"i":1,"t":"x","n":[1.5]},{"i":2},{"i":3,"n":[]}]',
+    b'[{"i":1},{"t":"no i"}]',
+    b'[{"i":1,"i":2}]',
+    b'[{"i":1},null]',
+    b"[1,,2]",
+    b"[1;2]",
+    b"[1,2",
+    b"[,]",
+    b'{"a":1,"b":null,"c":3}',
+    b'{"a":1,"a":2}',
+    b'{"\\u0061":1,"a":2}',
+    b'{"a":{"i":1,"k":{"x":"y","z":null}},"b":{}}',
+    b'{"a":{"k":{"x":1,"x":2}}}',
+    b'{"a":1,}',
+    b'{"a" 1}',
+    b"{%b}" % b",".join(b'"%d":%d' % (number, number) for number in range(70)),
+    b"99999.994",
+    b"9999999.995",
+    b"9999999.994999",
+    b"-0.005",
+    b"0.0049999999999999999",
+    b"12345678901234567890123456789",
+    b"1e27",
+    b"1e28",
+    b"9.9999999999999999e18",
     b"[" * 59 + b"]" * 59,
     b"[" * 70 + b"]" * 70,
     b"[" * 70,
@@ -206,15 +249,16 @@ ODD_DOCUMENTS = (
     b"[" * 2_000,
 )
 NAMES = ("b", "y", "h", "i", "l", "f", "d", "t", "a", "m", "z", "a longer name", "ä", "s", "x", "B")
+NESTED_NAMES = ("l", "t", "n", "o", "k", "u", "v", "p", "q", "w", "s", "x")
 
 
 @functools.cache
 def uncompiled() -> ModuleType:
     """`json.buffers` over a kernel that runs as plain Python."""
-    parts = ("scan", "double", "time", "columns", "kernel", "buffers")
-    return load_uncompiled(
-        ["encode.binary_column", *(f"tables.values.json.{name}" for name in parts)]
-    )
+    shared = ("byte_reader", "columns", "row_kernel", "column_tree", "memory", "reading")
+    parts = ("scan", "field_names", "double", "time", "columns", "kernel", "buffers")
+    names = ["encode.binary_column", *(f"tables.values.columnar.{name}" for name in shared)]
+    return load_uncompiled([*names, *(f"tables.values.json.{name}" for name in parts)])
 
 
 @functools.cache
@@ -292,7 +336,7 @@ def as_numbers(kind: pa.DataType) -> pa.DataType:
     return pa.list_(as_numbers(kind.value_type)) if pa.types.is_list(kind) else kind
 
 
-def odd_document(chance: random.Random) -> bytes | None:
+def odd_document(chance: random.Random, all_names: Sequence[str] = NAMES) -> bytes | None:
     """A value that is JSON, nearly JSON, or not."""
     kind = chance.randrange(20)
     if kind == 0:
@@ -300,7 +344,7 @@ def odd_document(chance: random.Random) -> bytes | None:
     if kind == 1:
         return chance.randbytes(chance.randrange(20))
     space = chance.choice((b"", b"", b" ", b"\r\n\t"))
-    names = [name for name in NAMES if chance.random() < 0.6]
+    names = [name for name in all_names if chance.random() < 0.6]
     if chance.random() < 0.2:
         chance.shuffle(names)
     if chance.random() < 0.05:
@@ -332,6 +376,8 @@ def odd_value(chance: random.Random, name: str) -> bytes:
         return (repr(other) if other - other == 0 else "0.5").encode()
     if name == "b":
         return chance.choice((b"true", b"false", b"null"))
+    if name in _NESTED_VALUES:
+        return _NESTED_VALUES[name](chance)
     if name == "s":
         inner = odd_value(chance, "d"), odd_value(chance, "t")
         return b'{"t":%b, "s":{"d":%b}}' % (inner[1], inner[0])
@@ -343,3 +389,44 @@ def odd_value(chance: random.Random, name: str) -> bytes:
         )
     text = "".join(chance.choices('abc 0"\\/ä€😀\n', k=chance.choice((0, 3, 9, 40))))
     return json.dumps(text, ensure_ascii=chance.random() < 0.3).encode()
+
+
+def _array(chance: random.Random, name: str) -> bytes:
+    items = [odd_value(chance, name) for _ in range(chance.choice((0, 1, 2, 5)))]
+    if chance.random() < 0.2:
+        items.append(b"null")
+    return b"[%b]" % chance.choice((b",", b" , ")).join(items)
+
+
+def _object(chance: random.Random, name: str) -> bytes:
+    keys = chance.sample(("a", "b", "ä\n", "", "long key of a map"), chance.randrange(4))
+    return b"{%b}" % b",".join(
+        json.dumps(key, ensure_ascii=chance.random() < 0.5).encode()
+        + b":"
+        + odd_value(chance, name)
+        for key in keys
+    )
+
+
+def _number(chance: random.Random) -> bytes:
+    number = b"%d.%02d" % (chance.randrange(-(10**6), 10**6), chance.randrange(100))
+    return chance.choice((number, number, b'"%b"' % number, b"%d" % chance.randrange(10**5)))
+
+
+def _struct(chance: random.Random) -> bytes:
+    inner = odd_value(chance, "i"), odd_value(chance, "t"), _array(chance, "d")
+    return b'{"i":%b,"t":%b,"n":%b}' % inner
+
+
+_NESTED_VALUES: Mapping[str, Callable[[random.Random], bytes]] = {
+    "n": lambda chance: _array(chance, "i"),
+    "o": lambda chance: b"[%b]" % b",".join(_struct(chance) for _ in range(chance.randrange(4))),
+    "k": lambda chance: _object(chance, "l"),
+    "u": lambda chance: _object(chance, "s"),
+    "v": lambda chance: (
+        b"[%b]" % b",".join(_array(chance, "t") for _ in range(chance.randrange(4)))
+    ),
+    "p": _number,
+    "q": _number,
+    "w": lambda chance: b"[%b]" % b",".join(_number(chance) for _ in range(chance.randrange(4))),
+}

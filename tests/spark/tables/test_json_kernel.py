@@ -4,32 +4,31 @@ import decimal
 import random
 import struct
 
-import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.table_values import DDL, value
 from penstock.spark.tables.definition.ddl import parse_ddl
-from penstock.spark.tables.values.json import kernel as json_kernel
 from penstock.spark.tables.values.json.buffers import takes
 from penstock.spark.tables.values.json.double import DoubleReader
-from penstock.spark.tables.values.json.values import JsonValues
-from penstock.spark.tables.values.parser import ErrorClass
 from tests.spark.tables.json_kernels import (
     FLAT,
     NAMES,
+    NESTED,
+    NESTED_NAMES,
     ODD_DOCUMENTS,
     ODD_VALUES,
     REQUIRED,
     check,
     odd_document,
     reader,
-    uncompiled,
 )
 
 BOTH = pytest.mark.parametrize("is_compiled", [True, False], ids=["compiled", "uncompiled"])
-SCHEMAS = pytest.mark.parametrize("ddl", [FLAT, REQUIRED])
+SCHEMAS = pytest.mark.parametrize(
+    "ddl", [FLAT, REQUIRED, NESTED], ids=["flat", "required", "nested"]
+)
 
 
 @BOTH
@@ -40,7 +39,7 @@ def test_odd_documents(ddl: str, is_compiled: bool) -> None:
 
 @BOTH
 @SCHEMAS
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sorted({*NAMES, *NESTED_NAMES}))
 def test_odd_values_in_each_column(ddl: str, name: str, is_compiled: bool) -> None:
     key = f'"{name}":'.encode()
     values = [b"{%b%b}" % (key, one) for one in ODD_VALUES]
@@ -67,9 +66,12 @@ def test_a_value_cut_anywhere(ddl: str, is_compiled: bool) -> None:
 def test_random_documents(ddl: str, seed: int, is_compiled: bool) -> None:
     chance = random.Random(seed)
     for _ in range(3):
-        values = [odd_document(chance) for _ in range(300)]
+        values = [
+            odd_document(chance, NESTED_NAMES if ddl is NESTED else NAMES) for _ in range(300)
+        ]
         doubts = check(ddl, values, is_compiled=is_compiled)
-        assert doubts < len(values) / 2
+        # A nested value has more parts that may be odd.
+        assert doubts < len(values) * (0.6 if ddl is NESTED else 0.5)
 
 
 @settings(max_examples=60, deadline=None)
@@ -143,57 +145,52 @@ def test_many_columns_with_names_that_are_alike() -> None:
     assert check(ddl, [row, b"{}", row], is_compiled=True) == 0
 
 
-def test_which_schemas_are_taken() -> None:
-    assert takes(parse_ddl(FLAT))
-    for ddl in ("x array<int>", "x map<string, int>", "x decimal(9,2)", "x binary", '`a"b` int'):
-        assert not takes(parse_ddl(f"y int, {ddl}")), ddl
-    assert not takes(parse_ddl("s struct<x: array<int>>"))
-    assert not takes(pa.schema([]))
-    assert not takes(pa.schema([(f"column {number}", pa.int8()) for number in range(5_000)]))
-
-
-def test_both_ways_are_tested() -> None:
-    assert uncompiled().JsonKernel is not json_kernel.JsonKernel
-    assert vars(uncompiled())["JsonKernel"].__module__ == json_kernel.JsonKernel.__module__
-
-
-def test_values_that_are_not_for_the_kernel_are_read_all_the_same() -> None:
-    parser = JsonValues(parse_ddl("t string, i int"))
-    values = pa.array([b'{"t":[1, 2],"i":%d}' % (number % 3) for number in range(2_000)])
-    for _ in range(2):
-        parsed = parser.parse(values)
-        assert parsed.row_numbers is None
-        assert parsed.rows.column(0).to_pylist() == ["[1,2]"] * 2_000
-        assert parsed.rows.column(1).to_pylist() == [number % 3 for number in range(2_000)]
-
-
-def test_rows_keep_their_order_around_rows_of_every_kind() -> None:
-    kinds = [
-        b'{"i":1,"t":"x"}',
-        b'{"i":"x"}',
-        b'{"i":1',
-        b"hello",
-        b'{"t":{"a": 1},"i":2}',
-        None,
-        b'{"i":1,"i":2}',
-        b"[1]",
+@BOTH
+def test_usual_nested_values_are_no_doubts(is_compiled: bool) -> None:
+    usual: list[bytes | None] = [
+        b'{"w":[1,2,null],"n":[1,2,3],"o":[{"i":1,"t":"x","n":[1.5]},{"i":2}],"p":"12.34"}',
+        b'{"w":[],"k":{"a":1,"b":null},"u":{"a":{"i":1,"k":{"x":"y"}}},"v":[["x"],[],null]}',
+        b'{"w":[],"q":1234.5678901234,"p":-0.5,"s":{"n":["2026-01-31"],"p":"1.000000000000000001"}}',
+        b'{"w":[],"x":[[[1]],{"y":[]}],"l":1}',
     ]
-    values = [kind for kind in kinds for _ in range(3)] * 5
-    parsed = JsonValues(parse_ddl("i int, t string")).parse(pa.array(values, pa.binary()))
-    assert parsed.row_numbers is not None
-    found = dict(zip(parsed.row_numbers.to_pylist(), parsed.rows.to_pylist(), strict=True))
-    rejects = {one.row: one.error for one in parsed.rejects}
-    assert sorted([*found, *rejects]) == list(range(len(values)))
-    assert list(found) == sorted(found)
-    assert list(rejects) == sorted(rejects)
-    rows = {
-        kinds[0]: {"i": 1, "t": "x"},
-        kinds[4]: {"i": 2, "t": '{"a":1}'},
-        None: {"i": None, "t": None},
-        kinds[6]: {"i": 1, "t": None},
-    }
-    for number, one in enumerate(values):
-        assert found.get(number) == rows.get(one)
-    malformed = {kinds[2], kinds[3]}
-    for number, error in rejects.items():
-        assert (error is ErrorClass.MALFORMED) == (values[number] in malformed)
+    assert check(NESTED, usual * 3, is_compiled=is_compiled) == 0
+
+
+@BOTH
+@settings(max_examples=200, deadline=None)
+@given(
+    digits=st.integers(0, 2**64),
+    point=st.integers(0, 25),
+    is_negative=st.booleans(),
+    is_text=st.booleans(),
+)
+@example(digits=2**63, point=0, is_negative=False, is_text=False)
+@example(digits=2**63, point=10, is_negative=True, is_text=True)
+def test_decimals_have_every_digit(
+    is_compiled: bool, digits: int, point: int, is_negative: bool, is_text: bool
+) -> None:
+    """Ten times 2^63 has a lower half of zero."""
+    number = decimal.Decimal(digits).scaleb(-point) * (-1 if is_negative else 1)
+    text = f"{number:f}".encode()
+    text = b'"%b"' % text if is_text else text
+    check(NESTED, [b'{"w":[],"q":%b,"p":%b}' % (text, text)], is_compiled=is_compiled)
+    check("q decimal(38,10), r decimal(20,0)", [b'{"q":%b}' % text], is_compiled=is_compiled)
+    check("r decimal(20,0)", [b'{"r":%b}' % text], is_compiled=is_compiled)
+
+
+@BOTH
+def test_many_items_and_keys_get_more_room(is_compiled: bool) -> None:
+    keys = b",".join(b'"key %d":%d' % (number, number) for number in range(64))
+    values: list[bytes | None] = [
+        b'{"w":[],"n":[%b]}' % b",".join([b"7"] * 5_000),
+        b'{"w":[],"o":[%b]}' % b",".join([b'{"i":1,"t":"%b"}' % (b"x" * 50)] * 3_000),
+        b'{"w":[],"k":{%b}}' % keys,
+    ]
+    assert check(NESTED, values * 2, is_compiled=is_compiled) == 0
+
+
+def test_which_schemas_are_taken() -> None:
+    for ddl in (FLAT, REQUIRED, NESTED):
+        assert takes(parse_ddl(ddl)), ddl
+    for ddl in ("x array<binary>", "x binary", '`a"b` int', "x map<int, int>"):
+        assert not takes(parse_ddl(f"y int, {ddl}")), ddl

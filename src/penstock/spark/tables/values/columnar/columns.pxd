@@ -19,6 +19,7 @@ cdef class ArrowColumns:
     cdef int[::1] integers
     cdef long long[::1] longs
     cdef unsigned long long[::1] unsigned_longs
+    cdef float[::1] floats
     cdef double[::1] doubles
     cdef public const unsigned char[::1] data, symbols
 
@@ -56,6 +57,12 @@ cdef class ArrowColumns:
 
     cdef void write_integer(self, Py_ssize_t field, int value) noexcept
 
+    cdef void write_short(self, Py_ssize_t field, short value) noexcept
+
+    cdef void write_byte(self, Py_ssize_t field, unsigned char value) noexcept
+
+    cdef void write_float(self, Py_ssize_t field, float value) noexcept
+
     cdef void write_long(self, Py_ssize_t field, long long value) noexcept
 
     @cython.locals(at=cython.Py_ssize_t)
@@ -69,8 +76,11 @@ cdef class ArrowColumns:
     @cython.locals(target=cython.Py_ssize_t, index=cython.Py_ssize_t)
     cdef int write_symbol(self, Py_ssize_t field, Py_ssize_t start, Py_ssize_t size) noexcept
 
-    @cython.locals(at=cython.Py_ssize_t, offset=cython.longlong, target=cython.Py_ssize_t)
-    cdef inline Py_ssize_t text_place(self, Py_ssize_t field, Py_ssize_t size) noexcept
+    @cython.locals(target=cython.Py_ssize_t)
+    cdef Py_ssize_t text_room(self, Py_ssize_t field, Py_ssize_t size) noexcept
+
+    @cython.locals(at=cython.Py_ssize_t)
+    cdef void end_text(self, Py_ssize_t field, Py_ssize_t size) noexcept
 
     cdef void end_list(self, Py_ssize_t field, Py_ssize_t level) noexcept
 

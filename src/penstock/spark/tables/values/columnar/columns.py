@@ -86,6 +86,7 @@ class ArrowColumns:
         self.integers = buffer.cast("i")
         self.longs = buffer.cast("q")
         self.unsigned_longs = buffer.cast("Q")
+        self.floats = buffer.cast("f")
         self.doubles = buffer.cast("d")
 
     def begin(self) -> None:
@@ -195,6 +196,18 @@ class ArrowColumns:
         """Write a number of 32 bits."""
         self.integers[self.place(field)] = value
 
+    def write_short(self, field: int, value: int) -> None:
+        """Write a number of 16 bits."""
+        self.shorts[self.place(field)] = value
+
+    def write_byte(self, field: int, value: int) -> None:
+        """Write a number of 8 bits, without a sign."""
+        self.bytes[self.place(field)] = value
+
+    def write_float(self, field: int, value: float) -> None:
+        """Write a fraction of 32 bits."""
+        self.floats[self.place(field)] = value
+
     def write_long(self, field: int, value: int) -> None:
         """Write a number of 64 bits."""
         self.longs[self.place(field)] = value
@@ -211,7 +224,7 @@ class ArrowColumns:
 
     def write_text(self, field: int, start: int, size: int) -> int:
         """Write these bytes of the values as a text; return GROW if there is no room for them."""
-        target = self.text_place(field, size)
+        target = self.text_room(field, size)
         if target < 0:
             return _GROW
         index = 0
@@ -219,29 +232,33 @@ class ArrowColumns:
         while index < size:
             self.texts[target + index] = self.data[start + index]
             index += 1
+        self.end_text(field, size)
         return _READ
 
     def write_symbol(self, field: int, start: int, size: int) -> int:
         """Write these bytes of the symbols as a text; return GROW if there is no room for them."""
-        target = self.text_place(field, size)
+        target = self.text_room(field, size)
         if target < 0:
             return _GROW
         index = 0
         while index < size:
             self.texts[target + index] = self.symbols[start + index]
             index += 1
+        self.end_text(field, size)
         return _READ
 
-    def text_place(self, field: int, size: int) -> int:
-        """Write the end of a text of this size; return its place in the texts, -1 without room."""
-        at = self.place(field)
-        offset = self.integers[at]
-        target = self.text_bases[field] + offset
+    def text_room(self, field: int, size: int) -> int:
+        """Return the place of a text in the texts; -1 if there is no room for this size."""
+        target = self.text_bases[field] + self.integers[self.place(field)]
         if target + size > self.text_ends[field]:
             self.full_field = field
             return -1
-        self.integers[at + 1] = offset + size
         return target
+
+    def end_text(self, field: int, size: int) -> None:
+        """Write the end of a text of this size, which is in its place."""
+        at = self.place(field)
+        self.integers[at + 1] = self.integers[at] + size
 
     def end_list(self, field: int, level: int) -> None:
         """Write the end of a list or map whose items are in this level."""
@@ -294,10 +311,11 @@ def _numbers(count: int) -> memoryview:
 
 
 def _copy_text(self: ArrowColumns, field: int, start: int, size: int) -> int:
-    target = self.text_place(field, size)
+    target = self.text_room(field, size)
     if target < 0:
         return _GROW
     self.texts[target : target + size] = self.data[start : start + size]
+    self.end_text(field, size)
     return _READ
 
 

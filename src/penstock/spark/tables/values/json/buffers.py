@@ -1,11 +1,9 @@
 """The JSON kernel for one schema: its tables of fields, its memory, and its Arrow arrays.
 
-Guarantees: `takes` is true for schemas with a kernel: scalars and structs of them. No byte is
-copied from the kernel's buffers to Arrow. Texts begin with the size of the last ones, and grow to
-at least twice that; they are never larger than the values themselves, so that 32-bit offsets are
-enough.
+Guarantees: `takes` is true for schemas with a kernel: all but binary columns and a few names. The
+memory is that of `columnar.memory`.
 
-`json.kernel` reads the values; this module only allocates the memory.
+`json.kernel` reads the values; this module only fills its tables and takes its results.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,30 +12,34 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from penstock.spark.encode.binary_column import BinaryColumn
+from penstock.spark.tables.values.columnar.column_tree import (
+    ColumnNode,
+    ColumnTree,
+    children_of,
+)
+from penstock.spark.tables.values.columnar.memory import ColumnMemory
+from penstock.spark.tables.values.columnar.reading import source_of
 from penstock.spark.tables.values.json import columns as kinds
 from penstock.spark.tables.values.json.kernel import ENDED, PROBLEM_NUMBERS, JsonKernel
 
-_ALIGNMENT: Final = 64
-"""Arrow's recommended alignment of a buffer."""
-_TEXT_BYTES_MIN: Final = 4_096
 _FIELDS_MAX: Final = 4_096
 _DEPTH_MAX: Final = 20
-"""The kernel calls itself for a struct in a struct."""
-_KINDS: Final[Mapping[pa.DataType, tuple[int, int]]] = {
-    pa.bool_(): (kinds.BOOLEAN, 0),
-    pa.int8(): (kinds.INT8, 1),
-    pa.int16(): (kinds.INT16, 2),
-    pa.int32(): (kinds.INT32, 4),
-    pa.int64(): (kinds.INT64, 8),
-    pa.float32(): (kinds.FLOAT, 4),
-    pa.float64(): (kinds.DOUBLE, 8),
-    pa.string(): (kinds.STRING, 4),
-    pa.date32(): (kinds.DATE, 4),
-    pa.timestamp("us", tz="UTC"): (kinds.TIMESTAMP, 8),
-    pa.timestamp("us"): (kinds.TIMESTAMP_NTZ, 8),
+"""The kernel calls itself for a value in a value."""
+_HALF: Final = 2**64
+_KINDS: Final[Mapping[pa.DataType, int]] = {
+    pa.bool_(): kinds.BOOLEAN,
+    pa.int8(): kinds.INT8,
+    pa.int16(): kinds.INT16,
+    pa.int32(): kinds.INT32,
+    pa.int64(): kinds.INT64,
+    pa.float32(): kinds.FLOAT,
+    pa.float64(): kinds.DOUBLE,
+    pa.string(): kinds.STRING,
+    pa.date32(): kinds.DATE,
+    pa.timestamp("us", tz="UTC"): kinds.TIMESTAMP,
+    pa.timestamp("us"): kinds.TIMESTAMP_NTZ,
 }
-"""By the column's type: the kernel's code, and the bytes of each row; 0 is a bit."""
+"""By the column's type: the kernel's code."""
 
 
 Problem: TypeAlias = tuple[int, int, str | None]
@@ -61,24 +63,6 @@ class KernelAnswer:
     """In order."""
 
 
-@dataclass(slots=True)
-class _Field:
-    """One place in the schema."""
-
-    number: int
-    parent: int
-    name: bytes
-    type: pa.DataType
-    is_required: bool
-    kind: int
-    width: int
-    data_start: int = 0
-    validity_start: int = 0
-    text_start: int = 0
-    text_size: int = _TEXT_BYTES_MIN
-    fields: "list[_Field] | None" = None
-
-
 def takes(schema: pa.Schema) -> bool:
     """Return whether there is a kernel for the schema."""
     is_taken = len(schema) > 0 and all(_is_taken(field, 1) for field in schema)
@@ -86,68 +70,61 @@ def takes(schema: pa.Schema) -> bool:
 
 
 def _count(fields: list[pa.Field]) -> int:
-    """Return the number of fields, including those inside of structs."""
-    inner = sum(_count(list(one.type)) for one in fields if pa.types.is_struct(one.type))
-    return len(fields) + inner
+    """Return the number of fields, including those inside of others."""
+    return len(fields) + sum(_count(children_of(one.type)) for one in fields)
 
 
 def _is_taken(field: pa.Field, depth: int) -> bool:
     if any(character in '"\\' or character < " " for character in field.name):
         # JSON writes such a name with an escape, which the kernel does not look up.
         return False
-    if pa.types.is_struct(field.type):
-        return depth < _DEPTH_MAX and all(_is_taken(one, depth + 1) for one in field.type)
-    return field.type in _KINDS
+    if pa.types.is_map(field.type) and not pa.types.is_string(field.type.key_type):
+        return False
+    inner = children_of(field.type)
+    if inner:
+        return depth < _DEPTH_MAX and all(_is_taken(one, depth + 1) for one in inner)
+    return field.type in _KINDS or pa.types.is_decimal128(field.type)
 
 
 class KernelReader:
     """Reads columns of values of one schema, for which `takes` is true."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._fields: list[_Field] = []
-        self._columns = self._add(list(schema), 0)
-        level = self._columns
-        while level:
-            inner: list[_Field] = []
-            for one in level:
-                if one.kind == kinds.STRUCT:
-                    one.fields = self._add(list(one.type), one.number)
-                    inner += one.fields
-            level = inner
-        self._kernel = JsonKernel(len(self._fields) + 1)
+        self._tree = ColumnTree(schema)
+        self._memory = ColumnMemory(self._tree)
+        self._kernel = JsonKernel(self._memory.columns)
         self._fill_tables()
-        self._texts: pa.Buffer | None = None
-
-    def _add(self, fields: list[pa.Field], parent: int) -> list[_Field]:
-        added = []
-        for field in fields:
-            kind, width = _KINDS.get(field.type, (kinds.STRUCT, 0))
-            number = len(self._fields) + 1
-            name = field.name.encode()
-            one = _Field(number, parent, name, field.type, not field.nullable, kind, width)
-            self._fields.append(one)
-            added.append(one)
-        return added
 
     def _fill_tables(self) -> None:
         kernel = self._kernel
         names = bytearray()
-        for one in self._fields:
-            kernel.parents[one.number] = one.parent
-            kernel.name_starts[one.number] = len(names)
-            kernel.name_sizes[one.number] = len(one.name)
-            kernel.is_required[one.number] = one.is_required
-            kernel.columns.kinds[one.number] = one.kind
-            names += one.name
-            if one.is_required:
-                kernel.has_required[one.parent] = 1
-        kernel.set_names(bytes(names))
+        for parent in self._tree.nodes:
+            for one in parent.children:
+                kernel.names.parents[one.number] = parent.number
+                kernel.is_required[one.number] = one.is_required
+                if one.is_required:
+                    kernel.has_required[parent.number] = 1
+        for one in self._tree.nodes[1:]:
+            name = one.name.encode()
+            kernel.names.name_starts[one.number] = len(names)
+            kernel.names.name_sizes[one.number] = len(name)
+            kernel.inner_levels[one.number] = one.inner_level
+            self._fill_column(one)
+            names += name
+        kernel.names.set_names(bytes(names))
+
+    def _fill_column(self, node: ColumnNode) -> None:
+        columns = self._kernel.columns
+        columns.kinds[node.number] = _kind(node.type)
+        if pa.types.is_decimal128(node.type):
+            columns.scales[node.number] = node.type.scale
+            high, low = divmod(10**node.type.precision, _HALF)
+            columns.limits_high[node.number], columns.limits_low[node.number] = high, low
 
     def read(self, values: pa.Array) -> KernelAnswer:
         """Read each value of a column of type binary."""
         kernel, count = self._kernel, len(values)
-        fixed = self._attach(count)
+        self._memory.attach(count)
         # The rows that were read, and the others.
         row_numbers = pa.allocate_buffer(max(8 * count, 1))
         kernel.row_numbers = memoryview(row_numbers).cast("B")[: 8 * count].cast("q")
@@ -155,89 +132,31 @@ class KernelReader:
         kernel.malformed = _numbers(count)
         kernel.cut = _numbers(count)
         kernel.problems = _numbers(count * PROBLEM_NUMBERS)
-        kernel.begin(_source(values))
+        kernel.begin(source_of(values))
         while kernel.run() != ENDED:
-            self._grow(kernel.columns.full_field, values.nbytes)
-        rows = kernel.columns.rows
+            if not self._memory.grow():
+                kernel.doubt_row()
+        rows = self._memory.batch()
         answer = KernelAnswer(
-            self._batch(fixed, rows),
-            pa.Array.from_buffers(pa.int64(), rows, [None, row_numbers], null_count=0),
+            rows,
+            pa.Array.from_buffers(pa.int64(), rows.num_rows, [None, row_numbers], null_count=0),
             list(kernel.doubts[: kernel.doubt_count]),
             list(kernel.malformed[: kernel.malformed_count]),
             list(kernel.cut[: kernel.cut_count]),
             _problems(values, kernel.problems[: kernel.problem_count * PROBLEM_NUMBERS]),
         )
         kernel.forget()
-        self._texts = None
         return answer
 
-    def _attach(self, rows: int) -> pa.Buffer:
-        """Allocate new memory for `rows` rows of all columns, and for texts."""
-        columns, size = self._kernel.columns, 0
-        bitmap = _aligned((rows + 7) // 8)
-        for one in self._fields:
-            one.validity_start = size
-            columns.validity_bases[one.number] = size
-            size += bitmap
-        validity_size = size
-        for one in self._fields:
-            one.data_start = size
-            columns.bases[one.number] = size // max(one.width, 1)
-            size += _aligned((rows + 1) * one.width) if one.width else bitmap
-        fixed = pa.allocate_buffer(max(size, _ALIGNMENT))
-        view = memoryview(fixed).cast("B")
-        view[:validity_size] = b"\xff" * validity_size
-        columns.set_buffer(view)
-        self._place_texts()
-        return fixed
 
-    def _place_texts(self) -> None:
-        """Assign each column of texts its part of one new buffer; keep the written texts."""
-        columns, old, size = self._kernel.columns, self._texts, 0
-        before = [(one.text_start, columns.text_ends[one.number]) for one in self._fields]
-        for one in self._fields:
-            if one.kind == kinds.STRING:
-                one.text_start = size
-                columns.text_bases[one.number] = size
-                columns.text_ends[one.number] = size + one.text_size
-                size += _aligned(one.text_size)
-        self._texts = pa.allocate_buffer(max(size, 1))
-        view = memoryview(self._texts).cast("B")
-        if old is not None:
-            written = memoryview(old).cast("B")
-            for one, (start, end) in zip(self._fields, before, strict=True):
-                if one.kind == kinds.STRING:
-                    view[one.text_start : one.text_start + end - start] = written[start:end]
-        columns.texts = view
-
-    def _grow(self, number: int, bytes_max: int) -> None:
-        """Enlarge the buffer for one more text of this field."""
-        field = self._fields[number - 1]
-        assert field.text_size <= bytes_max, "texts are never more than the values"
-        field.text_size = min(max(2 * field.text_size, _TEXT_BYTES_MIN), bytes_max + 1)
-        self._place_texts()
-
-    def _batch(self, fixed: pa.Buffer, rows: int) -> pa.RecordBatch:
-        arrays = [self._array(one, fixed, rows) for one in self._columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _array(self, field: _Field, fixed: pa.Buffer, rows: int) -> pa.Array:
-        nulls = self._kernel.columns.nulls[field.number]
-        bitmap = (rows + 7) // 8
-        buffers = [fixed.slice(field.validity_start, bitmap) if nulls else None]
-        if field.kind == kinds.STRUCT:
-            children = [self._array(one, fixed, rows) for one in field.fields or []]
-            return pa.Array.from_buffers(field.type, rows, buffers, nulls, children=children)
-        if field.kind == kinds.STRING:
-            buffers.append(fixed.slice(field.data_start, 4 * (rows + 1)))
-            used = self._kernel.columns.text_size(field.number)
-            assert self._texts is not None, "texts have their memory while rows are read"
-            buffers.append(self._texts.slice(field.text_start, used))
-            # Start the next texts with slightly more than the size of these.
-            field.text_size = max(used + used // 8, _TEXT_BYTES_MIN)
-        else:
-            buffers.append(fixed.slice(field.data_start, rows * field.width or bitmap))
-        return pa.Array.from_buffers(field.type, rows, buffers, nulls)
+def _kind(kind: pa.DataType) -> int:
+    if pa.types.is_struct(kind):
+        return kinds.STRUCT
+    if pa.types.is_map(kind):
+        return kinds.MAP
+    if pa.types.is_list(kind):
+        return kinds.LIST
+    return kinds.DECIMAL if pa.types.is_decimal128(kind) else _KINDS[kind]
 
 
 def _problems(values: pa.Array, numbers: memoryview) -> Iterator[Problem]:
@@ -247,22 +166,5 @@ def _problems(values: pa.Array, numbers: memoryview) -> Iterator[Problem]:
         yield row, column, str(view[start:end], "utf-8") if start >= 0 else None
 
 
-def _source(values: pa.Array) -> BinaryColumn:
-    column = BinaryColumn(len(values))
-    validity, offsets, data = values.buffers()
-    if offsets is not None and len(values) > 0:
-        column.attach(
-            memoryview(offsets).cast("B").cast("i"),
-            memoryview(b"" if data is None else data).cast("B"),
-            None if validity is None else memoryview(validity).cast("B"),
-            values.offset,
-        )
-    return column
-
-
 def _numbers(count: int) -> memoryview:
     return memoryview(bytearray(8 * count)).cast("q")
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,16 +1,16 @@
-"""Writes the parts of a scanned JSON value into the buffers of Arrow columns.
+"""Writes the parts of a scanned JSON value into Arrow columns.
 
 Guarantees: a value in a column is the result of `json.rows` for that column; any other value is
-rejected with a code, and its row does not count. A row counts when `rows` is raised, so an
-abandoned row needs no cleaning. Nothing is written outside of the attached buffers.
+answered with a code, and its column is not written.
 
 It is a part of the JSON kernel, so the file is compiled: plain Python here, the C types in
-`json/columns.pxd`. Every change must hold for 64-bit integers that wrap. It allocates nothing:
-`json.buffers` sets the buffers and turns them into Arrow arrays.
+`json/columns.pxd`. Every change must hold for 64-bit integers that wrap. The places of values are
+those of `columnar.columns`.
 """
 
 from typing import Final
 
+from penstock.spark.tables.values.columnar.columns import ArrowColumns
 from penstock.spark.tables.values.json.double import DoubleReader
 from penstock.spark.tables.values.json.scan import JsonScanner
 from penstock.spark.tables.values.json.time import TimeReader
@@ -27,13 +27,15 @@ STRING: Final = 8
 DATE: Final = 9
 TIMESTAMP: Final = 10
 TIMESTAMP_NTZ: Final = 11
+DECIMAL: Final = 12
+LIST: Final = 13
+MAP: Final = 14
 
 # The names for the C code are private: they are C integers, which Python cannot import.
 _READ: Final = 0
 _DOUBT: Final = 1
 _PROBLEM: Final = 2
 _GROW: Final = 3
-_STRUCT: Final = 0
 _BOOLEAN: Final = 1
 _INT8: Final = 2
 _INT16: Final = 3
@@ -45,110 +47,42 @@ _STRING: Final = 8
 _DATE: Final = 9
 _TIMESTAMP: Final = 10
 _TIMESTAMP_NTZ: Final = 11
+_DECIMAL: Final = 12
+_MINUS: Final = 0x2D
+_ZERO: Final = 0x30
+_NINE: Final = 0x39
 _LETTER_T: Final = 0x74
 _FLOAT_END: Final = 3.4028235677973366e38
 """A number nearer to zero is a finite float after rounding."""
 _SECONDS_MAX: Final = 9_223_372_036_854
 """The limit of 64 bits in microseconds."""
 _MICROSECONDS: Final = 1_000_000
+_MASK_32: Final = 0xFFFFFFFF
+_MASK_64: Final = 0xFFFFFFFFFFFFFFFF
+_SHIFT_MAX: Final = 19
+"""A number of 19 digits times ten to this power has 38 digits, which fit in 128 bits."""
 
 
 class JsonColumns:
-    """The columns of the rows that are not taken out yet."""
+    """The columns of one schema, as JSON is read into them."""
 
-    def __init__(self, scanner: JsonScanner, fields: int) -> None:
+    def __init__(self, scanner: JsonScanner, columns: ArrowColumns) -> None:
         self.scanner = scanner
-        self.fields = fields
+        self.columns = columns
         self.doubles = DoubleReader()
         self.times = TimeReader()
-        self.kinds = _numbers(fields)
-        # The start of a column: in units of its width, in bytes, and in bytes of the texts.
-        self.bases = _numbers(fields)
-        self.validity_bases = _numbers(fields)
-        self.text_bases = _numbers(fields)
-        self.text_ends = _numbers(fields)
-        self.nulls = _numbers(fields)
-        # By field: the last attempt (to read a row) that filled it.
-        self.filled = _numbers(fields)
-        self.filled_count = 0
-        self.attempt = 0
-        self.rows = 0
-        self.full_field = 0
-        self.forget()
-
-    def forget(self) -> None:
-        """Release all buffers."""
-        nothing = memoryview(bytearray())
-        self.set_buffer(nothing)
-        self.texts = nothing
-
-    def set_buffer(self, buffer: memoryview) -> None:
-        """Set the memory of all columns, viewed in each width; its size is a multiple of eight."""
-        self.bytes = buffer
-        self.shorts = buffer.cast("h")
-        self.integers = buffer.cast("i")
-        self.longs = buffer.cast("q")
-        self.unsigned_longs = buffer.cast("Q")
-        self.floats = buffer.cast("f")
-
-    def begin(self) -> None:
-        """Restart at row 0."""
-        self.rows = 0
-        field = 0
-        while field < self.fields:
-            self.nulls[field] = 0
-            if self.kinds[field] == _STRING:
-                self.integers[self.bases[field]] = 0
-            field += 1
-
-    def text_size(self, field: int) -> int:
-        """Return the number of bytes in the texts of a column."""
-        return self.integers[self.bases[field] + self.rows]
-
-    def begin_row(self) -> None:
-        """Begin a row, or begin it again."""
-        self.attempt += 1
-        self.filled_count = 0
-
-    def finish_row(self) -> None:
-        """Set unfilled fields to null, and count the row."""
-        if self.filled_count < self.fields - 1:
-            field = 1
-            while field < self.fields:
-                if self.filled[field] != self.attempt:
-                    self.write_null(field)
-                field += 1
-        self.rows += 1
-
-    def write_null(self, field: int) -> None:
-        """Set a column to null in this row."""
-        kind = self.kinds[field]
-        at = self.bases[field] + self.rows
-        self.nulls[field] += 1
-        self.write_bit(self.validity_bases[field], False)  # noqa: FBT003
-        if kind == _STRING:
-            self.integers[at + 1] = self.integers[at]
-        elif kind == _BOOLEAN:
-            self.write_bit(self.bases[field], False)  # noqa: FBT003
-        elif kind == _INT8:
-            self.bytes[at] = 0
-        elif kind == _INT16:
-            self.shorts[at] = 0
-        elif kind in (_INT32, _FLOAT, _DATE):
-            self.integers[at] = 0
-        elif kind != _STRUCT:
-            self.longs[at] = 0
-
-    def write_bit(self, base: int, is_set: bool) -> None:  # noqa: FBT001
-        """Write the bit of this row in the bitmap that begins at this byte."""
-        at = base + (self.rows >> 3)
-        bit = 1 << (self.rows & 7)
-        self.bytes[at] = self.bytes[at] | bit if is_set else self.bytes[at] & (0xFF ^ bit)
+        self.kinds = _numbers(columns.fields)
+        # By field of a decimal: its scale, and ten to the power of its digits, in two halves.
+        self.scales = _numbers(columns.fields)
+        self.limits_high = _numbers(columns.fields).cast("B").cast("Q")
+        self.limits_low = _numbers(columns.fields).cast("B").cast("Q")
+        # By field: the last object that filled it.
+        self.filled = _numbers(columns.fields)
+        self.stamp = 0
 
     def fill(self, field: int) -> int:
-        """Mark the field as filled."""
-        self.filled[field] = self.attempt
-        self.filled_count += 1
+        """Mark the field as filled in this object."""
+        self.filled[field] = self.stamp
         return _READ
 
     def put_text(self, field: int) -> int:
@@ -156,56 +90,46 @@ class JsonColumns:
         kind = self.kinds[field]
         if kind == _STRING:
             return self.put_bytes(field, self.scanner.text_start, self.scanner.text_end)
-        if kind < _DATE or self.scanner.has_escape:
+        if kind < _DATE or kind > _DECIMAL or self.scanner.has_escape:
             return _PROBLEM
+        if kind == _DECIMAL:
+            return self.put_number_in_text(field)
         return self.put_time(field, kind)
 
     def put_bytes(self, field: int, start: int, end: int) -> int:
         """Write these bytes of the value as a text; escapes are those of the last text."""
-        at = self.bases[field] + self.rows
-        offset = self.integers[at]
-        target = self.text_bases[field] + offset
         size = end - start
-        if target + size > self.text_ends[field]:
-            self.full_field = field
+        if not self.scanner.has_escape:
+            if self.columns.write_text(field, start, size) != _READ:
+                return _GROW
+            return self.fill(field)
+        target = self.columns.text_room(field, size)
+        if target < 0:
             return _GROW
-        if self.scanner.has_escape:
-            size = self.scanner.unescaped(self.texts, target)
-        else:
-            self.copy(target, start, size)
-        self.integers[at + 1] = offset + size
+        self.columns.end_text(field, self.scanner.unescaped(self.columns.texts, target))
         return self.fill(field)
-
-    def copy(self, at: int, start: int, count: int) -> None:
-        """Copy `count` bytes of the value to the texts; the caller has checked that they fit."""
-        index = 0
-        # A C compiler turns this loop into wide moves, without a call; see below for Python.
-        while index < count:
-            self.texts[at + index] = self.scanner.data[start + index]
-            index += 1
 
     def put_time(self, field: int, kind: int) -> int:
         """Write the text that was scanned last as a date or a time."""
-        at = self.bases[field] + self.rows
         start = self.scanner.text_start
         end = self.scanner.text_end
         if kind == _DATE:
             if not self.times.date(self.scanner.data, start, end):
                 return _PROBLEM
-            self.integers[at] = self.times.days
+            self.columns.write_integer(field, self.times.days)
             return self.fill(field)
         if not self.times.time(self.scanner.data, start, end):
             return _PROBLEM
         if kind == _TIMESTAMP_NTZ and self.times.has_zone:
             return _PROBLEM
-        self.longs[at] = self.times.microseconds
+        self.columns.write_long(field, self.times.microseconds)
         return self.fill(field)
 
     def put_literal(self, field: int, letter: int, start: int) -> int:
         """Write true or false, which was scanned last and began at `start`."""
         kind = self.kinds[field]
         if kind == _BOOLEAN:
-            self.write_bit(self.bases[field], letter == _LETTER_T)
+            self.columns.write_boolean(field, letter == _LETTER_T)
             return self.fill(field)
         if kind == _STRING:
             self.scanner.has_escape = False
@@ -217,6 +141,8 @@ class JsonColumns:
         kind = self.kinds[field]
         if kind in (_DOUBLE, _FLOAT):
             return self.put_fraction(field, kind)
+        if kind == _DECIMAL:
+            return self.put_decimal(field)
         if kind == _STRING:
             if not self.scanner.is_whole:
                 return _DOUBT
@@ -228,8 +154,8 @@ class JsonColumns:
             if self.scanner.mantissa > _SECONDS_MAX:
                 return _PROBLEM
             seconds = self.scanner.mantissa
-            at = self.bases[field] + self.rows
-            self.longs[at] = (-seconds if self.scanner.is_negative else seconds) * _MICROSECONDS
+            value = (-seconds if self.scanner.is_negative else seconds) * _MICROSECONDS
+            self.columns.write_long(field, value)
             return self.fill(field)
         if kind < _INT8 or kind > _INT64:
             return _PROBLEM
@@ -241,14 +167,13 @@ class JsonColumns:
             self.scanner.mantissa, self.scanner.exponent, self.scanner.is_negative
         ):
             return _DOUBT
-        at = self.bases[field] + self.rows
-        if kind == _DOUBLE:
-            self.unsigned_longs[at] = self.doubles.as_bits[0]
-            return self.fill(field)
         value = self.doubles.as_double[0]
+        if kind == _DOUBLE:
+            self.columns.write_double(field, value)
+            return self.fill(field)
         if value >= _FLOAT_END or value <= -_FLOAT_END:
             return _PROBLEM
-        self.floats[at] = value
+        self.columns.write_float(field, value)
         return self.fill(field)
 
     def put_integer(self, field: int, kind: int) -> int:
@@ -262,26 +187,72 @@ class JsonColumns:
         value = size
         if self.scanner.is_negative:
             value = -value - 1
-        at = self.bases[field] + self.rows
         if kind == _INT64:
-            self.longs[at] = value
+            self.columns.write_long(field, value)
         elif kind == _INT32:
-            self.integers[at] = value
+            self.columns.write_integer(field, value)
         elif kind == _INT16:
-            self.shorts[at] = value
+            self.columns.write_short(field, value)
         else:
-            self.bytes[at] = value & 0xFF
+            self.columns.write_byte(field, value & 0xFF)
         return self.fill(field)
+
+    def put_number_in_text(self, field: int) -> int:
+        """Write a decimal from the text that was scanned last."""
+        position = self.scanner.position
+        end = self.scanner.end
+        self.scanner.position = self.scanner.text_start
+        self.scanner.end = self.scanner.text_end
+        code = _DOUBT
+        if self.scanner.position < self.scanner.end:
+            byte = self.scanner.data[self.scanner.position]
+            is_number = byte == _MINUS or _ZERO <= byte <= _NINE
+            if is_number and self.scanner.number() and self.scanner.position == self.scanner.end:
+                code = self.put_decimal(field)
+        self.scanner.position = position
+        self.scanner.end = end
+        self.scanner.is_cut = False
+        return code
+
+    def put_decimal(self, field: int) -> int:
+        """Write the number that was scanned last as a decimal, rounded half up."""
+        low = self.scanner.mantissa
+        high = 0
+        shift = self.scanner.exponent + self.scales[field]
+        if low == 0:
+            shift = 0
+        elif shift > _SHIFT_MAX:
+            return _DOUBT
+        if shift < 0:
+            low = self.rounded(low, -shift)
+            shift = 0
+        while shift > 0:
+            # Ten times both halves; the upper part of the lower half carries.
+            carry = (low >> 32) * 10 + (((low & _MASK_32) * 10) >> 32)
+            low = (low * 10) & _MASK_64
+            high = high * 10 + (carry >> 32)
+            shift -= 1
+        limit = self.limits_high[field]
+        if high > limit or (high == limit and low >= self.limits_low[field]):
+            return _PROBLEM
+        if self.scanner.is_negative:
+            low = (_MASK_64 - low + 1) & _MASK_64
+            high = (_MASK_64 - high + (1 if low == 0 else 0)) & _MASK_64
+        self.columns.write_decimal(field, high, low)
+        return self.fill(field)
+
+    def rounded(self, number: int, digits: int) -> int:
+        """Return a number without its last digits, rounded half up."""
+        if digits > _SHIFT_MAX:
+            return 0
+        divisor = 1
+        while digits > 0:
+            divisor *= 10
+            digits -= 1
+        whole = number // divisor
+        rest = number - whole * divisor
+        return whole + 1 if rest >= divisor - rest else whole
 
 
 def _numbers(count: int) -> memoryview:
     return memoryview(bytearray(8 * count)).cast("q")
-
-
-def _copy_slice(self: JsonColumns, at: int, start: int, count: int) -> None:
-    self.texts[at : at + count] = self.scanner.data[start : start + count]
-
-
-if __file__.endswith(".py"):
-    # Uncompiled, a slice moves all bytes at once.
-    JsonColumns.copy = _copy_slice  # type: ignore[method-assign]

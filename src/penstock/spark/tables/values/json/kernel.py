@@ -7,9 +7,9 @@ known about a doubt. The caller finds the reasons. `run` stops if there is no ro
 continues with the same row.
 
 This is the hot loop of a Spark task, so the file is compiled, and so are its parts, `json.scan`,
-`json.columns`, `json.double` and `json.time`: plain Python here, the C types in `json/kernel.pxd`.
-Uncompiled it has the same results, far slower than the database. `COMPILED` is true if the C
-extension runs. Every change must hold for 64-bit integers that wrap.
+`json.field_names`, `json.columns`, `json.double` and `json.time`: plain Python here, the C types in
+`json/kernel.pxd`. Uncompiled it has the same results, far slower than the database. `COMPILED` is
+true if the C extension runs. Every change must hold for 64-bit integers that wrap.
 
 It does not use Arrow or schemas: `json.buffers` fills its tables and provides the memory.
 """
@@ -17,7 +17,9 @@ It does not use Arrow or schemas: `json.buffers` fills its tables and provides t
 from typing import Final
 
 from penstock.spark.encode.binary_column import BinaryColumn
+from penstock.spark.tables.values.columnar.columns import ArrowColumns
 from penstock.spark.tables.values.json.columns import JsonColumns
+from penstock.spark.tables.values.json.field_names import FieldNames
 from penstock.spark.tables.values.json.scan import JsonScanner
 
 COMPILED: Final = not __file__.endswith(".py")
@@ -26,7 +28,7 @@ COMPILED: Final = not __file__.endswith(".py")
 ENDED: Final = 0
 """All rows are read."""
 GROW: Final = 3
-"""The texts of field `columns.full_field` need more room."""
+"""A column of texts or a level has no room: `target.full_field` or `target.full_level`."""
 PROBLEM_NUMBERS: Final = 4
 """A problem is the row, the column, and the start and end of the value in the data. A missing value
 starts at -1."""
@@ -40,6 +42,8 @@ _MALFORMED: Final = 4
 _CUT: Final = 5
 _STRUCT: Final = 0
 _STRING: Final = 8
+_LIST: Final = 13
+_MAP: Final = 14
 _UNKNOWN: Final = -1
 _UNREADABLE: Final = -2
 _ROOT: Final = 0
@@ -57,13 +61,12 @@ _LETTER_F: Final = 0x66
 _LETTER_N: Final = 0x6E
 _LETTER_T: Final = 0x74
 _ARRAY: Final = 0x5B
+_ARRAY_END: Final = 0x5D
 _OBJECT: Final = 0x7B
 _OBJECT_END: Final = 0x7D
 _END: Final = -1
-_FACTOR: Final = 0x9E3779B97F4A7C15
-"""2^64 by the golden ratio: its products spread names over the table."""
-_MASK_64: Final = 0xFFFFFFFFFFFFFFFF
-_SLOT_BITS_MAX: Final = 16
+_KEYS_MAX: Final = 64
+"""Each key of a map is compared with those before it; larger maps are doubts."""
 
 
 class JsonKernel:
@@ -73,24 +76,22 @@ class JsonKernel:
     fields are the columns, in their order and before all others.
     """
 
-    def __init__(self, fields: int) -> None:
-        self.fields = fields
+    def __init__(self, target: ArrowColumns) -> None:
+        fields = self.fields = target.fields
+        self.target = target
         self.scanner = JsonScanner()
-        self.columns = JsonColumns(self.scanner, fields)
+        self.columns = JsonColumns(self.scanner, target)
         self.source = BinaryColumn(0)
-        self.parents = _numbers(fields)
-        self.name_starts = _numbers(fields)
-        self.name_sizes = _numbers(fields)
+        self.names = FieldNames(self.scanner, fields)
         self.is_required = _numbers(fields)
         self.has_required = _numbers(fields)
-        self.names = memoryview(b"")
         # The field found after a struct's opening bracket, and after another field; 0 is none.
         self.firsts = _numbers(fields)
         self.follows = _numbers(fields)
-        self.slots = _numbers(0)
-        self.slot_shift = 0
-        # By field: the last attempt (to read a row) that found it.
+        # By field: the level of the items of a list or map; the last object that has the field.
+        self.inner_levels = _numbers(fields)
         self.seen = _numbers(fields)
+        self.stamp = 0
         self.previous = self.expected = 0
         self.row = 0
         self.is_problem = False
@@ -101,30 +102,12 @@ class JsonKernel:
         """Release all buffers."""
         self.source = BinaryColumn(0)
         self.scanner.forget()
-        self.columns.forget()
+        self.target.forget()
         self.doubts = self.malformed = self.cut = self.problems = self.row_numbers = _numbers(0)
         self.doubt_count = 0
         self.cut_count = 0
         self.malformed_count = 0
         self.problem_count = 0
-
-    def set_names(self, names: bytes) -> None:
-        """Set all names, after the other tables are filled; create the lookup table."""
-        bits = 3
-        while 1 << bits < 4 * self.fields and bits < _SLOT_BITS_MAX:
-            bits += 1
-        assert 1 << bits > self.fields, "the table of names has empty slots"
-        self.names = memoryview(names)
-        self.slots = _numbers(1 << bits)
-        self.slot_shift = 64 - bits
-        self.scanner.open(self.names, 0, len(names))
-        for field in range(1, self.fields):
-            slot = self.slot_of(
-                self.parents[field], self.name_starts[field], self.name_sizes[field]
-            )
-            while self.slots[slot] != 0:
-                slot = (slot + 1) & (len(self.slots) - 1)
-            self.slots[slot] = field
 
     def begin(self, source: BinaryColumn) -> None:
         """Read this column from its first row, into the current buffers."""
@@ -138,30 +121,42 @@ class JsonKernel:
         self.malformed_count = 0
         self.cut_count = 0
         self.problem_count = 0
-        self.columns.begin()
+        self.target.data = source.data
+        self.target.begin()
 
     def run(self) -> int:
         """Read rows; return ENDED, or GROW if there is no room for a text."""
         while self.row < self.source.rows:
             code = self.read_row(self.source.locate(self.row))
             if code == _READ:
-                self.row_numbers[self.columns.rows] = self.row
-                self.columns.finish_row()
-            elif code == _DOUBT:
-                self.doubts[self.doubt_count] = self.row
-                self.doubt_count += 1
-            elif code == _PROBLEM:
-                self.write_problem()
-            elif code == _MALFORMED:
-                self.malformed[self.malformed_count] = self.row
-                self.malformed_count += 1
-            elif code == _CUT:
-                self.cut[self.cut_count] = self.row
-                self.cut_count += 1
+                self.row_numbers[self.target.lengths[0]] = self.row
+                self.target.commit_row()
             else:
-                return code
+                self.target.abandon_row()
+                if code == _GROW:
+                    return code
+                self.leave_row(code)
             self.row += 1
         return _READ
+
+    def leave_row(self, code: int) -> None:
+        """List the row, which is not read for this reason."""
+        if code == _DOUBT:
+            self.doubts[self.doubt_count] = self.row
+            self.doubt_count += 1
+        elif code == _PROBLEM:
+            self.write_problem()
+        elif code == _MALFORMED:
+            self.malformed[self.malformed_count] = self.row
+            self.malformed_count += 1
+        else:
+            self.cut[self.cut_count] = self.row
+            self.cut_count += 1
+
+    def doubt_row(self) -> None:
+        """Go on behind the row for which there is no room: it is in doubt."""
+        self.leave_row(_DOUBT)
+        self.row += 1
 
     def write_problem(self) -> None:
         """Write the column of the problem, and the position of its value in the data."""
@@ -174,9 +169,11 @@ class JsonKernel:
 
     def read_row(self, size: int) -> int:
         """Read the located row of this size; a size below zero is null."""
-        self.columns.begin_row()
         if size < 0:
-            return _DOUBT if self.has_required[_ROOT] else _READ
+            if self.has_required[_ROOT]:
+                return _DOUBT
+            self.finish_object(_ROOT, self.new_stamp())
+            return _READ
         self.is_problem = False
         self.problem_field = _NO_FIELD
         self.scanner.position = self.source.start
@@ -211,8 +208,16 @@ class JsonKernel:
         # Some readers accept comments, and a comma before a closing bracket.
         return _DOUBT if byte in (0, _SLASH, _OBJECT_END) else _MALFORMED
 
+    def new_stamp(self) -> int:
+        """Begin an object: fields that it fills have its stamp."""
+        self.stamp += 1
+        self.columns.stamp = self.stamp
+        return self.stamp
+
     def read_object(self, parent: int) -> int:
         """Read the object at the scanner's position into the fields of `parent`."""
+        outer = self.columns.stamp
+        stamp = self.new_stamp()
         self.scanner.position += 1
         byte = self.scanner.next_byte()
         self.previous = _ROOT
@@ -231,13 +236,118 @@ class JsonKernel:
         if byte != _OBJECT_END:
             return self.unexpected(byte)
         self.scanner.position += 1
-        if self.has_required[parent]:
-            self.check_required(parent)
+        self.finish_object(parent, stamp)
+        self.columns.stamp = outer
         return _READ
+
+    def finish_object(self, parent: int, stamp: int) -> None:
+        """Set unfilled fields to null; a required one is a problem."""
+        field = self.target.first_children[parent]
+        end = field + self.target.child_counts[parent]
+        while field < end:
+            if self.columns.filled[field] != stamp:
+                self.target.write_null(field)
+                if self.is_required[field]:
+                    self.note_missing(parent, field)
+            field += 1
+
+    def note_missing(self, parent: int, field: int) -> None:
+        """Note a required field without a value."""
+        if parent == _ROOT:
+            self.note_problem(field, -1)
+        else:
+            self.is_problem = True
+
+    def read_list(self, field: int) -> int:
+        """Read the array at the scanner's position."""
+        level = self.inner_levels[field]
+        child = self.target.first_children[field]
+        self.scanner.position += 1
+        byte = self.scanner.next_byte()
+        while byte != _ARRAY_END:
+            if not self.target.has_room(level):
+                return _GROW
+            code = self.read_item(child, byte)
+            if code != _READ:
+                return code
+            self.target.add_entry(level)
+            byte = self.scanner.next_byte()
+            if byte == _COMMA:
+                self.scanner.position += 1
+                byte = self.scanner.next_byte()
+                if byte == _ARRAY_END:
+                    # Some readers accept a comma before a closing bracket.
+                    return _DOUBT
+            elif byte != _ARRAY_END:
+                return self.unexpected(byte)
+        self.scanner.position += 1
+        self.target.end_list(field, level)
+        return self.columns.fill(field)
+
+    def read_item(self, child: int, byte: int) -> int:
+        """Read an item of an array, or one of a map."""
+        if byte == _LETTER_N:
+            if not self.scanner.literal():
+                return _DOUBT
+            self.target.write_null(child)
+            return _READ
+        code = self.read_value(child, byte)
+        if code == _PROBLEM:
+            self.is_problem = True
+            self.target.write_null(child)
+            return _READ
+        return code
+
+    def read_map(self, field: int) -> int:
+        """Read the object at the scanner's position as keys and items."""
+        level = self.inner_levels[field]
+        first = self.target.lengths[level]
+        self.scanner.position += 1
+        byte = self.scanner.next_byte()
+        while byte == _QUOTE:
+            if not self.target.has_room(level):
+                return _GROW
+            code = self.read_map_entry(field, first, level)
+            if code != _READ:
+                return code
+            self.target.add_entry(level)
+            byte = self.scanner.next_byte()
+            if byte != _COMMA:
+                break
+            self.scanner.position += 1
+            byte = self.scanner.next_byte()
+            if byte != _QUOTE:
+                return self.unexpected(byte)
+        if byte != _OBJECT_END:
+            return self.unexpected(byte)
+        self.scanner.position += 1
+        self.target.end_list(field, level)
+        return self.columns.fill(field)
+
+    def read_map_entry(self, field: int, first: int, level: int) -> int:
+        """Read a key at the current position, and its item."""
+        key = self.target.first_children[field]
+        if not self.scanner.text():
+            return _DOUBT
+        code = self.columns.put_bytes(key, self.scanner.text_start, self.scanner.text_end)
+        if code != _READ:
+            return code
+        last = self.target.lengths[level]
+        if last - first >= _KEYS_MAX:
+            return _DOUBT
+        while first < last:
+            if self.target.is_same_text(key, first, last):
+                return _DOUBT
+            first += 1
+        byte = self.scanner.next_byte()
+        if byte != _COLON:
+            return self.unexpected(byte)
+        self.scanner.position += 1
+        return self.read_item(key + 1, self.scanner.next_byte())
 
     def read_member(self, parent: int) -> int:
         """Read a key at the current position, and its value."""
-        field = self.field_of_key(parent, self.expected)
+        field = self.names.field_of_key(parent, self.expected)
         if field == _UNREADABLE:
             return _DOUBT
         byte = self.scanner.next_byte()
@@ -261,60 +371,11 @@ class JsonKernel:
         else:
             self.follows[previous] = field
 
-    def field_of_key(self, parent: int, expected: int) -> int:
-        """Scan a key; return its field, _UNKNOWN, or _UNREADABLE; `expected` is tried first."""
-        start = self.scanner.position + 1
-        if expected != 0:
-            size = self.name_sizes[expected]
-            if (
-                start + size < self.scanner.end
-                and self.scanner.data[start + size] == _QUOTE
-                and self.is_name(expected, start)
-            ):
-                self.scanner.position = start + size + 1
-                return expected
-        if not self.scanner.text() or self.scanner.has_escape:
-            return _UNREADABLE
-        size = self.scanner.text_end - start
-        slot = self.slot_of(parent, start, size)
-        # The table has empty slots, so the loop ends.
-        while self.slots[slot] != 0:
-            field = self.slots[slot]
-            if (
-                self.parents[field] == parent
-                and self.name_sizes[field] == size
-                and self.is_name(field, start)
-            ):
-                return field
-            slot = (slot + 1) & (len(self.slots) - 1)
-        return _UNKNOWN
-
-    def is_name(self, field: int, at: int) -> bool:
-        """Return whether the bytes here are the name; the caller checks their number."""
-        index = 0
-        size = self.name_sizes[field]
-        start = self.name_starts[field]
-        while index < size:
-            if self.scanner.data[at + index] != self.names[start + index]:
-                return False
-            index += 1
-        return True
-
-    def slot_of(self, parent: int, at: int, size: int) -> int:
-        """Return the first slot for a name: by its struct, its size and three of its bytes."""
-        value = (parent << 40) | (size << 24)
-        if size > 0:
-            first = self.scanner.data[at]
-            middle = self.scanner.data[at + (size >> 1)]
-            last = self.scanner.data[at + size - 1]
-            value ^= first | (middle << 8) | (last << 16)
-        return ((value * _FACTOR) & _MASK_64) >> self.slot_shift
-
     def read_field(self, parent: int, field: int) -> int:
         """Read the value of a field; the problem of the first column is kept."""
-        if self.seen[field] == self.columns.attempt:
+        if self.seen[field] == self.columns.stamp:
             return _DOUBT
-        self.seen[field] = self.columns.attempt
+        self.seen[field] = self.columns.stamp
         byte = self.scanner.next_byte()
         start = self.scanner.position
         code = self.read_value(field, byte)
@@ -339,9 +400,14 @@ class JsonKernel:
             if not self.scanner.literal():
                 return _DOUBT
             return self.columns.put_literal(field, byte, start)
-        if byte == _OBJECT and self.columns.kinds[field] == _STRUCT:
+        kind = self.columns.kinds[field]
+        if byte == _OBJECT and kind == _STRUCT:
             self.columns.fill(field)
             return self.read_object(field)
+        if byte == _ARRAY and kind == _LIST:
+            return self.read_list(field)
+        if byte == _OBJECT and kind == _MAP:
+            return self.read_map(field)
         if self.columns.kinds[field] == _STRING or not self.scanner.skip():
             return _DOUBT
         return _PROBLEM
@@ -352,21 +418,6 @@ class JsonKernel:
             self.problem_field = field
             self.problem_start = start
             self.problem_end = self.scanner.position
-
-    def check_required(self, parent: int) -> None:
-        """Find the required fields without a value."""
-        field = 1
-        while field < self.fields:
-            if (
-                self.is_required[field]
-                and self.parents[field] == parent
-                and self.columns.filled[field] != self.columns.attempt
-            ):
-                if parent == _ROOT:
-                    self.note_problem(field, -1)
-                else:
-                    self.is_problem = True
-            field += 1
 
 
 def _numbers(count: int) -> memoryview:

@@ -3,8 +3,8 @@
 Guarantees: those of the port; and every single row has the result of `json.rows`, which a test
 checks with generated values. Reasons of rejects name the column and the value.
 
-Speed: `json.kernel` reads columns of scalars and structs of them; `json.database` reads all other
-schemas, and the rows that the kernel leaves if there are many. A row in doubt costs as much as
+Speed: `json.kernel` reads all columns but binary ones; `json.database` reads schemas with these,
+and the rows that the kernel leaves if there are many. A row in doubt costs as much as
 eighty others, a value that its column rejects as much as ten, and a cut value as much as one.
 """
 

@@ -129,7 +129,7 @@ class ProtobufKernel(RowKernel):
         return self.read_message(0)
 
     def read_message(self, message: int) -> int:
-        """Read the fields of a message up to the reader's end, and write those that are missing."""
+        """Read the fields of a message up to the reader's end; write the missing ones too."""
         self.stamp += 1
         stamp = self.stamp
         first = self.first_entries[message]
