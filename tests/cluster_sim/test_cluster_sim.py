@@ -139,6 +139,10 @@ FOUND = {
     278: "the power fails when a log is cut and its broker has not noticed yet: not a loss",
     573: "a broker starts on a copy of an empty disk, which has no owner: not survivable",
     1022: "a commit lands that its coordinator refused when it was replaced",
+    1879: "a broker waits in its stop for a request whose records are never committed",
+    3639: "the same, on a broker that the others do not reach",
+    5715: "the same, on a broker whose session has ended",
+    4299: "a transaction is not aborted, because its start is in the future of its coordinator",
 }
 """Seeds that have failed, and why; faults that no promise covers are not caused any more."""
 

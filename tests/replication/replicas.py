@@ -33,6 +33,9 @@ class ManualTimer:
     def set_alarm(self, moment: float, action: Callable[[], None]) -> None:
         self._alarm = (moment, action)
 
+    def cancel(self) -> None:
+        self._alarm = None
+
     def advance(self, seconds: float) -> None:
         """Let time pass; alarms ring when they are due, also those that ringing sets."""
         self.seconds += seconds

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.errors import (
     FencedLeaderEpochError,
+    NotLeaderError,
     OffsetOutOfRangeError,
     PenstockError,
     StorageError,
@@ -284,6 +285,18 @@ def test_who_stops_answers_fetches_and_lets_none_wait(node: Node) -> None:
     assert not Fetch(node, node.partition, timeout_ms=SECOND_MS).is_parked
     node.sync()
     assert produce.answers == 1
+
+
+def test_a_stop_answers_what_will_not_be_committed_any_more(node: Node) -> None:
+    """No deadline comes after it, and a request without an answer would keep the broker."""
+    fetch = Fetch(node, node.partition, timeout_ms=SECOND_MS)
+    produce = Produce(node, (node.partition, node.append(batch())), timeout_ms=SECOND_MS)
+    node.replicas.stop()
+    assert (fetch.answers, produce.answers) == (1, 1)
+    assert isinstance(produce.wait.errors[node.partition.name], NotLeaderError)
+    node.timer.advance(2.0)
+    node.sync()
+    assert (fetch.answers, produce.answers) == (1, 1)
 
 
 # --- Reading ---

@@ -426,7 +426,6 @@ def _start_storage(
     logs = ground.logs
     loop = asyncio.get_running_loop()
     timer = LoopTimer(loop)
-    stack.callback(timer.cancel)
 
     def on_durable(moved: list[PartitionLog]) -> None:
         replicas.on_durable(moved)
@@ -443,6 +442,7 @@ def _start_storage(
         **disk_marks(ground.settings.disk),
     )
     replicas = ReplicaManager(timer, storage.schedule_flush, loop.call_soon)
+    stack.callback(replicas.stop)
     storage.start(loop)
     stack.push_async_callback(storage.stop, deadline)
     register_storage(ground.metrics, storage, replicas)

@@ -170,6 +170,15 @@ class ReplicaManager(PartitionTable):
         self._is_stopping = True
         self.waits.end_fetches()
 
+    def stop(self) -> None:
+        """Answer everything that waits still, after the last sync: no deadline comes any more.
+
+        A request without an answer would keep the broker from its end.
+        """
+        self._timer.cancel()
+        self.waits.end_fetches()
+        self.waits.end_commits(NotLeaderError("this broker stops"))
+
     # --- Append ---
 
     def append(

@@ -255,6 +255,14 @@ class WaitTable:
             if isinstance(wait, FetchWait) and not wait.is_done:
                 self._finish(wait)
 
+    def end_commits(self, error: PenstockError) -> None:
+        """Answer every produce that still waits: nothing will be committed here any more."""
+        for wait in tuple(self._deadlines):
+            if isinstance(wait, CommitWait) and not wait.is_done:
+                wait.errors.update(dict.fromkeys(wait.pending, error))
+                wait.pending.clear()
+                self._finish(wait)
+
     def next_deadline(self) -> float | None:
         """When `expire` is worth calling next."""
         return self._deadlines.next_deadline()

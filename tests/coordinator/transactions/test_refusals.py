@@ -122,3 +122,16 @@ def test_large_transactions_are_aborted_in_batches_that_fit() -> None:
     rig.pass_time(CHECK_MS)
     rig.check()
     assert {now.state.name for now in rig.shard.transactions.values()} == {"PREPARE_ABORT"}
+
+
+def test_a_start_in_the_future_does_not_hold_a_transaction_open() -> None:
+    """The clock of its coordinator went back, or another broker with a late clock took over."""
+    rig = Rig(checks_each=False)
+    _, producer_id, epoch = rig.init("t", timeout_ms=CHECK_MS)
+    rig.add((producer_id, epoch), ("orders", 0), transactional_id="t")
+    rig.now_ms -= HOUR_MS
+    assert not rig.shard.timer_fired(("timeouts",), rig.now_ms).records
+    rig.now_ms -= CHECK_MS
+    assert not rig.shard.timer_fired(("timeouts",), rig.now_ms).records
+    assert not rig.shard.timer_fired(("timeouts",), rig.now_ms + CHECK_MS).records
+    assert rig.shard.timer_fired(("timeouts",), rig.now_ms + CHECK_MS + 1).records

@@ -86,6 +86,7 @@ class TransactionShard:
         self._coordinator_epoch = coordinator_epoch
         # Not replicated, as in Kafka: a retry that meets a new coordinator is fenced.
         self._last_epochs: dict[str, int] = {}
+        self._late = upkeep.LateTransactions()
         self._awaited: dict[str, _Awaited] = {}
         self._adds = Adds()
 
@@ -401,7 +402,7 @@ class TransactionShard:
     # --- Time ---
 
     def _abort_timed_out(self, now_ms: int) -> Outcome:
-        late = upkeep.late(self.transactions, self._awaited, now_ms)
+        late = self._late.find(self.transactions, self._awaited, now_ms)
         batch = upkeep.portion_of_late(late, TIMED_OUT_PER_BATCH_MAX)
         outcomes = [self._fence(name, now, None, now_ms) for name, now in batch]
         interval_ms = self._settings.timeout_check_interval_ms

@@ -1,6 +1,6 @@
 """Finds transactions past their timeout and expired transactional ids, a portion at a time.
 
-Pure lookups over the state of one shard; what happens to them is NOT decided here.
+Lookups over the state of one shard, without IO; what happens to them is NOT decided here.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,17 +10,34 @@ from penstock.coordinator.transactions.states import AT_REST, TransactionState
 from penstock.coordinator.transactions.transaction import Transaction
 
 
-def late(
-    transactions: Mapping[str, Transaction], awaited: Collection[str], now_ms: int
-) -> list[tuple[str, Transaction]]:
-    """Transactions that are open for longer than their timeout and have no transition under way."""
-    return [
-        (transactional_id, transaction)
-        for transactional_id, transaction in transactions.items()
-        if transaction.state is TransactionState.ONGOING
-        and transaction.started_ms + transaction.timeout_ms < now_ms
-        and transactional_id not in awaited
-    ]
+class LateTransactions:
+    """Finds transactions that are open for longer than their timeout.
+
+    A start in the future was written by a coordinator whose clock was ahead, or before the clock
+    of this one went back. Such a transaction is as old as the time since it was seen here: it would
+    keep readers of committed records waiting until the clock reaches its start.
+    """
+
+    def __init__(self) -> None:
+        self._seen_ms: dict[tuple[str, int], int] = {}
+        """When a start in the future was first seen, by transactional id and start."""
+
+    def find(
+        self, transactions: Mapping[str, Transaction], awaited: Collection[str], now_ms: int
+    ) -> list[tuple[str, Transaction]]:
+        """Return the late transactions that have no transition under way."""
+        found, seen_ms = [], {}
+        for transactional_id, transaction in transactions.items():
+            if transaction.state is not TransactionState.ONGOING:
+                continue
+            begun_ms = transaction.started_ms
+            if begun_ms > now_ms:
+                key = transactional_id, begun_ms
+                begun_ms = seen_ms[key] = min(self._seen_ms.get(key, now_ms), now_ms)
+            if begun_ms + transaction.timeout_ms < now_ms and transactional_id not in awaited:
+                found.append((transactional_id, transaction))
+        self._seen_ms = seen_ms
+        return found
 
 
 def expired(
