@@ -32,9 +32,9 @@ RELEASE_VARIABLE = "PENSTOCK_BROKER_PYTHON"
 """Names the interpreter that has the compiled package."""
 SEEDS = 20_000
 """Seeds of the cluster simulator."""
-SEEDS_OF_A_ROW = 5_000
-"""A row of its own for each part, of 35 minutes on two quiet cores: the parts may run on different
-days."""
+SEEDS_OF_A_ROW = 2_500
+"""A row of its own for each part, of 20 to 35 minutes on two quiet cores: the parts may run on
+different days."""
 HEAD = ("proof", "last figures", "run", "command")
 GUARD_PROOFS = ("guards", "spark-kill", "table-kill", "soak-guards", "hostile-guards")
 """Proofs whose output has lines that begin with `guard`."""
