@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from benchmarks.table_events import COLUMNS
 from benchmarks.table_kinds import value_section
 from benchmarks.table_workers import Answer, Request, serve
-from penstock.spark.session import PLAIN_FILES
+from penstock.spark.session import PLAIN_FILES, WARM_WORKERS
 from penstock.spark.tables.definition.file import load_definition
 from penstock.spark.tables.definition.model import PipelineDefinition
 from penstock.spark.tables.run.events import BatchDone, MaintenanceDone
@@ -203,7 +203,7 @@ def main() -> None:
     """Answer requests."""
     folder = Path(sys.argv[1])
     more = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
-    extra = {"spark.driver.memory": "4g", **PLAIN_FILES, **more}
+    extra = {"spark.driver.memory": "4g", **PLAIN_FILES, **WARM_WORKERS, **more}
     spark = new_session(folder, slots=SLOTS, java_options=JVM, extra=extra)
     spark.sparkContext.setLogLevel("OFF")
     pipelines = Pipelines(spark, folder)

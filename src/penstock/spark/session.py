@@ -53,6 +53,13 @@ PLAIN_FILES: Final[Mapping[str, str]] = {
 Spark starts a `chmod` for each file that it creates: two for each of the two files of a batch, and
 a seventh of the time of a small batch. The progress of a pipeline is in the table, not there.
 """
+WARM_WORKERS: Final[Mapping[str, str]] = {
+    "spark.python.daemon.module": "penstock.spark.worker_daemon",
+}
+"""Settings for Python workers that need not import Penstock, where the workers are on this machine.
+
+A worker ends after a minute without a task, so a pipeline of a quiet topic starts them often.
+"""
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, which has already chosen a session."""
 
@@ -80,7 +87,7 @@ def open_session(
     if chosen is not None:
         builder = builder.master(chosen)
         if chosen.startswith("local"):
-            given |= {**_LOOPBACK, **PLAIN_FILES}
+            given |= {**_LOOPBACK, **PLAIN_FILES, **WARM_WORKERS}
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in {**given, **conf}.items():

@@ -24,6 +24,11 @@ def settle() -> None:
     global _is_settled
     if not _is_settled and REUSED_WORKER in os.environ:
         _is_settled = True
-        gc.freeze()
-        # Libraries check for leaks at the end of the process, and report frozen objects as leaks.
-        atexit.register(gc.unfreeze)
+        freeze()
+
+
+def freeze() -> None:
+    """Exclude all objects of this process from its collections, up to its end."""
+    gc.freeze()
+    # Libraries check for leaks at the end of the process, and report frozen objects as leaks.
+    atexit.register(gc.unfreeze)

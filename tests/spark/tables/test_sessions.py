@@ -66,6 +66,7 @@ def test_a_checkpoint_of_this_machine_has_no_files_of_checksums(
     monkeypatch.setenv("PYSPARK_PYTHON", "python")
     open_session("orders", master=master, conf={})
     assert (session.PLAIN_FILES.items() <= made.builder.given.items()) is is_plain
+    assert (session.WARM_WORKERS.items() <= made.builder.given.items()) is is_plain
     (name,) = session.PLAIN_FILES
     open_session("orders", master=master, conf={name: "mine"})
     assert made.builder.given[name] == "mine"
