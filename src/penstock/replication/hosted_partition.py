@@ -89,6 +89,13 @@ class HostedPartition:
             return high_watermark
         return self.log.first_undecided(high_watermark)
 
+    def take_visible(self, high_watermark: int) -> int:
+        """Return the bytes that became visible; batches appended during the sync count later."""
+        new_bytes = 0
+        while self.unseen and self.unseen[0][0] < high_watermark:
+            new_bytes += self.unseen.popleft()[1]
+        return new_bytes
+
     def require_readable(self) -> None:
         """Raise the reason why the log is not served, if there is one."""
         if self.log.problem is not None:

@@ -171,12 +171,8 @@ class ReplicaManager(PartitionTable):
         self.waits.end_fetches()
 
     def stop(self) -> None:
-        """Answer everything that waits still, after the last sync: no deadline comes any more.
-
-        A request without an answer would keep the broker from its end.
-        """
+        """Answer all that waits still, after the last sync: a request would keep the broker."""
         self._timer.cancel()
-        self.waits.end_fetches()
         self.waits.end_commits(NotLeaderError("this broker stops"))
 
     # --- Append ---
@@ -422,15 +418,10 @@ class ReplicaManager(PartitionTable):
             partition.log.high_watermark = high_watermark
             if self.readers and self.readers.has(partition, self._timer.now()):
                 self.answer_soon(partition)
-        new_bytes = 0
-        # Batches that were appended during the sync are not visible yet, and count later.
-        unseen = partition.unseen
-        while unseen and unseen[0][0] < high_watermark:
-            new_bytes += unseen.popleft()[1]
+        new_bytes = partition.take_visible(high_watermark)
         came_bytes = stable_bytes(partition, stable_before, new_bytes)
-        waits = partition.waits
-        if waits.commits or waits.fetches:
-            self.waits.committed(waits, high_watermark, new_bytes, came_bytes)
+        if partition.waits.commits or partition.waits.fetches:
+            self.waits.committed(partition.waits, high_watermark, new_bytes, came_bytes)
 
     def was_cut(self, partition: HostedPartition) -> None:
         """The end of a follower's log was removed, or all of it."""
