@@ -30,7 +30,7 @@ _THREADS: Final = "OPENBLAS_NUM_THREADS"
 
 
 def wanted_modules(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return what a worker imports; the arguments are those that Spark gives its daemon."""
+    """Return what a worker imports; the arguments are those of Spark's daemon."""
     worker = arguments[0] if arguments else _TASK_WORKER
     return (worker, *(TASKS if worker == _TASK_WORKER else PLANNING))
 

@@ -135,11 +135,11 @@ def bytes_of(descriptor: Descriptor, chance: random.Random, odd: float) -> bytes
         wire = _wire(field)
         if field.is_repeated and wire != 2 and chance.random() < 0.6:
             data = b"".join(values)
-            found += tag(field.number, 2) + varint(len(data)) + data
+            found += _head(field.number, 2, chance, odd) + varint(len(data)) + data
             continue
         if chance.random() < odd:
             wire = chance.randrange(8)
-        found += b"".join(tag(field.number, wire) + one for one in values)
+        found += b"".join(_head(field.number, wire, chance, odd) + one for one in values)
     if chance.random() < odd:
         found += _unknown(chance)
     return found
@@ -162,13 +162,8 @@ def _wire(field: object) -> int:
 
 def _value(field: object, chance: random.Random, odd: float) -> bytes:
     kind, is_odd = field.type, chance.random() < odd  # type: ignore[attr-defined]
-    if kind == Field.TYPE_ENUM:
-        return varint(chance.choice((0, 1, -1, 1_000_000, 7) if is_odd else (0, 1, 1_000_000)))
     if kind in _VARINTS:
-        if is_odd and chance.random() < 0.2:
-            return b"\xff" * chance.randrange(8, 12) + bytes([chance.randrange(128)])
-        size = chance.choice((1, 7, 31)) if not is_odd and kind not in _WIDE else 63
-        return varint(chance.choice((1, -1)) * chance.randrange(2**size))
+        return _whole(kind, chance, is_odd=is_odd)
     if kind in _FIXED_32:
         return chance.randbytes(4)
     if kind in _FIXED_64:
@@ -189,12 +184,38 @@ def _value(field: object, chance: random.Random, odd: float) -> bytes:
             data = chance.choice((data[:-1], chance.randbytes(5), b"\xed\xa0\x80", data * 300))
     else:
         data = chance.randbytes(chance.randrange(20))
-    return varint(len(data) + (chance.choice((1, 2**31, 2**33)) if is_odd and odd else 0)) + data
+    if is_odd and chance.random() < 0.5:
+        return overlong(varint(len(data)), chance.randrange(1, 12)) + data
+    return varint(len(data) + (chance.choice((1, 2**31, 2**33)) if is_odd else 0)) + data
+
+
+def _whole(kind: int, chance: random.Random, *, is_odd: bool) -> bytes:
+    if kind == Field.TYPE_ENUM:
+        return varint(chance.choice((0, 1, -1, 1_000_000, 7) if is_odd else (0, 1, 1_000_000)))
+    if is_odd and chance.random() < 0.2:
+        return b"\xff" * chance.randrange(8, 12) + bytes([chance.randrange(128)])
+    size = chance.choice((1, 7, 31)) if not is_odd and kind not in _WIDE else 63
+    number = varint(chance.choice((1, -1)) * chance.randrange(2**size))
+    return overlong(number, chance.randrange(1, 12)) if is_odd else number
+
+
+def _head(number: int, wire: int, chance: random.Random, odd: float) -> bytes:
+    """The beginning of a field; the share `odd` of them with more bytes than necessary."""
+    found = tag(number, wire)
+    return overlong(found, chance.randrange(1, 12)) if chance.random() < odd else found
 
 
 def tag(number: int, wire: int) -> bytes:
     """The beginning of a field."""
     return varint(number << 3 | wire)
+
+
+def overlong(number: bytes, size: int) -> bytes:
+    """A number of Protobuf with at least `size` bytes: the last ones add nothing to it."""
+    missing = size - len(number)
+    if missing <= 0:
+        return number
+    return number[:-1] + bytes([number[-1] | 0x80]) + b"\x80" * (missing - 1) + b"\0"
 
 
 def varint(number: int) -> bytes:

@@ -1,6 +1,7 @@
 """The Avro kernel against fastavro, compiled and uncompiled, on random and hostile values."""
 
 import datetime
+import json
 import random
 from decimal import Decimal
 from unittest.mock import patch
@@ -8,8 +9,11 @@ from unittest.mock import patch
 import pyarrow as pa
 import pytest
 
+from penstock.spark.tables.values.avro import program
+from penstock.spark.tables.values.avro.kernel import AvroKernel
 from penstock.spark.tables.values.avro.program import SYMBOL_BYTES_MAX, avro_kernel
 from penstock.spark.tables.values.avro.schema import avro_columns
+from penstock.spark.tables.values.avro.values import avro_file_values
 from penstock.spark.tables.values.columnar import memory
 from tests.spark.tables.avro_kernels import (
     bytes_of,
@@ -153,3 +157,51 @@ def test_schemas_without_a_kernel() -> None:
     # The columns of another schema.
     assert avro_kernel(record(("x", "int")), {}, avro_columns(record(("y", "int")), "s")) is None
     assert avro_kernel(record(("x", "string")), {}, avro_columns(record(("x", "int")), "s")) is None
+
+
+def text(value: bytes) -> bytes:
+    return varint(len(value)) + value
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["string", "bytes", "int"])
+def test_a_type_that_is_called_like_a_primitive(name: str, is_compiled: bool) -> None:
+    """The name of a primitive stands for it, as in fastavro."""
+    primitives = {"string": text(b"x"), "bytes": text(b"y"), "int": varint(7)}
+    schema = record(
+        ("a", {"type": "enum", "name": name, "namespace": "", "symbols": ["A", "B"]}),
+        ("b", name),
+        ("c", ["null", name]),
+    )
+    value = varint(1) + primitives[name] + varint(1) + primitives[name]
+    assert check(schema, [value, value[:-1]], is_compiled=is_compiled) == 1
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["record", "array", "map", "enum", "fixed", "error", "R"])
+def test_a_record_that_is_called_like_a_kind(name: str, is_compiled: bool) -> None:
+    inner = {"type": "record", "name": name, "fields": [{"name": "z", "type": "long"}]}
+    schema = {**record(("x", "int"), ("y", inner)), "namespace": ""}
+    assert check(schema, [varint(3) + varint(4)], is_compiled=is_compiled) == 0
+    outer = {"type": "record", "name": name, "fields": [{"name": "x", "type": "int"}]}
+    assert check(outer, [varint(3)], is_compiled=is_compiled) == 0
+
+
+def test_a_type_that_contains_only_itself_has_no_kernel() -> None:
+    columns = avro_columns(record(("x", "int")), "s")
+    assert avro_kernel({"type": "a"}, {"a": {"type": "b"}, "b": {"type": "a"}}, columns) is None
+
+
+def test_fields_of_one_enum_share_its_symbols() -> None:
+    symbols = [f"S{number}" for number in range(100)]
+    first = {"type": "enum", "name": "E", "symbols": symbols}
+    others = [(f"e{number}", "E") for number in range(50)]
+    schema = record(("e", first), *others, ("f", {**first, "name": "F"}))
+    value = b"".join(varint(number) for number in range(52))
+    assert check(schema, [value, value[:-1] + varint(100)], is_compiled=True) == 1
+    kernel = reading_of(schema, is_compiled=True)._kernel
+    assert isinstance(kernel, AvroKernel)
+    assert len(kernel.symbol_sizes) == 200
+    with patch.object(program, "SYMBOLS_MAX", 199):
+        read = avro_file_values(json.dumps(schema), "s")._compiled.read
+    assert type(read).__name__ != "KernelReading"

@@ -248,3 +248,40 @@ def test_a_schema_of_another_kind_is_told() -> None:
     parsed = avro_registry_values(Other()).parse(pa.array([b"\x00\x00\x00\x00\x01x"], pa.binary()))
     assert "PROTOBUF" in parsed.rejects[0].message
     assert parsed.rows.num_rows == 0
+
+
+@pytest.mark.parametrize("size", [0, -3, True, "4", 2.0, None, 2**31, 2**70])
+def test_a_fixed_type_has_a_size(size: object) -> None:
+    decimal = {"logicalType": "decimal", "precision": 1, "scale": 0}
+    for more in ({}, decimal):
+        kind = {"type": "array", "items": {"type": "fixed", "name": "F", "size": size, **more}}
+        with pytest.raises(SchemaError, match=r"field 'x\[\]': a fixed type has 1 to"):
+            avro_file_values(json.dumps(record(("x", kind))), "s")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": {"type": "long"}},
+        {"type": {"type": {"type": "long"}}},
+        {"type": ["null", "long"]},
+        {"type": 5},
+        {"items": "int"},
+    ],
+)
+def test_a_type_around_a_type_is_a_schema_error(kind: object) -> None:
+    """The library rejects it too, with a TypeError."""
+    with pytest.raises(SchemaError, match="field 'x': its type is not a name"):
+        avro_file_values(json.dumps(record(("x", kind))), "s")
+
+
+def test_a_field_that_is_not_an_object_is_a_schema_error() -> None:
+    with pytest.raises(SchemaError, match="one of its fields is not an object"):
+        avro_file_values('{"type": "record", "name": "R", "fields": ["x"]}', "s")
+
+
+def test_a_type_called_null_has_no_column() -> None:
+    inner = {"type": "record", "name": "null", "fields": [{"name": "z", "type": "long"}]}
+    schema = {**record(("x", inner), ("y", "null")), "namespace": ""}
+    with pytest.raises(SchemaError, match="field 'y': it is null"):
+        avro_file_values(json.dumps(schema), "s")

@@ -1,21 +1,26 @@
 """The Protobuf kernel against Google's library, compiled and uncompiled, on hostile values."""
 
 import random
+from collections.abc import Mapping
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from google.protobuf.descriptor import Descriptor
 
+from penstock.spark.tables.definition.errors import SchemaError
+from penstock.spark.tables.values.protobuf import program
 from penstock.spark.tables.values.protobuf.compiler import compile_proto
 from penstock.spark.tables.values.protobuf.program import protobuf_kernel
 from penstock.spark.tables.values.protobuf.schema import MessageColumns
-from penstock.spark.tables.values.protobuf.values import _descriptor, compile_protobuf
+from penstock.spark.tables.values.protobuf.values import _descriptor, _reader, compile_protobuf
 from penstock.spark.tables.values.registry import RegisteredSchema
-from tests.spark.tables.protobuf_kernels import Messages, bytes_of, check, tag, varint
+from tests.spark.tables.protobuf_kernels import Messages, bytes_of, check, overlong, tag, varint
 
 BOTH = pytest.mark.parametrize("is_compiled", [True, False], ids=["compiled", "uncompiled"])
 ORDER = """
 syntax = "proto3";
+import "google/protobuf/timestamp.proto";
 enum Kind { NEW = 0; PAID = 1; }
 message Line { string sku = 1; repeated string tags = 2; optional int32 count = 3; }
 message Order {
@@ -27,12 +32,23 @@ message Order {
   repeated sint32 changes = 7;
   Line main = 8;
   map<int32, Line> by_number = 9;
+  google.protobuf.Timestamp at = 10;
 }
 """
 
 
-def message(text: str = ORDER, name: str = "Order") -> Descriptor:
-    return _descriptor(compile_proto({"o.proto": text}, "o.proto", "o.proto"), name)
+TIMESTAMP = 'syntax = "proto2"; package google.protobuf; message Timestamp {{ {} }}'
+AT = """
+syntax = "proto3"; import "google/protobuf/timestamp.proto";
+message Order { google.protobuf.Timestamp at = 1; }
+"""
+
+
+def message(
+    text: str = ORDER, name: str = "Order", others: Mapping[str, str] | None = None
+) -> Descriptor:
+    texts = {"o.proto": text, **(others or {})}
+    return _descriptor(compile_proto(texts, "o.proto", "o.proto"), name)
 
 
 def field(number: int, body: bytes) -> bytes:
@@ -91,6 +107,38 @@ def test_values_that_are_merged_or_odd_are_doubts(is_compiled: bool) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("size", range(1, 12))
+def test_overlong_numbers(size: int, is_compiled: bool) -> None:
+    """Google's library accepts ten bytes of a value, and five of a tag or size."""
+    numbers = [
+        tag(1, 0) + overlong(varint(5), size),
+        tag(7, 0) + overlong(varint(3), size),
+    ]
+    heads = [
+        overlong(tag(1, 0), size) + varint(5),
+        overlong(tag(99, 0), max(size, 2)) + varint(5),
+        tag(5, 2) + overlong(varint(4), size) + b"card",
+        tag(7, 2) + overlong(varint(1), size) + varint(3),
+        tag(8, 2) + overlong(varint(3), size) + field(1, b"x"),
+        tag(99, 2) + overlong(varint(1), size) + b"x",
+        field(10, overlong(tag(1, 0), size) + varint(9)),
+    ]
+    assert check(message(), numbers, is_compiled=is_compiled) == (2 if size > 10 else 0)
+    doubts = check(message(), heads, is_compiled=is_compiled)
+    assert doubts == (len(heads) if size > 5 else 0)
+
+
+@BOTH
+def test_tags_and_sizes_of_more_than_32_bits(is_compiled: bool) -> None:
+    values = [
+        varint(2**32 + 8) + varint(5),
+        tag(5, 2) + varint(2**32 + 4) + b"card",
+        b"\xff\xff\xff\xff\x1f" + b"\0",
+    ]
+    assert check(message(), values, is_compiled=is_compiled) == len(values)
+
+
+@BOTH
 def test_items_and_texts_get_more_room(is_compiled: bool) -> None:
     values = [
         field(3, line(tags=3)) * 3_000,
@@ -129,3 +177,63 @@ def test_messages_without_a_kernel() -> None:
     ):
         found = message(text)
         assert protobuf_kernel(found, MessageColumns(found, "o").schema) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_usual"),
+    [
+        ("optional int64 seconds = 1; optional int32 nanos = 2;", True),
+        ("optional int64 nanos = 1; optional int32 seconds = 2;", False),
+        ("optional sint64 seconds = 1; optional int32 nanos = 2;", False),
+        ("optional fixed64 seconds = 1; optional int32 nanos = 2;", False),
+        ("optional int64 seconds = 3; optional int32 nanos = 4;", False),
+        ("optional int64 seconds = 1; optional int32 nanos = 2; optional int32 x = 3;", False),
+        ("optional int64 seconds = 1 [default = 7]; optional int32 nanos = 2;", False),
+        ("oneof one { int64 seconds = 1; int32 nanos = 2; }", False),
+    ],
+)
+def test_a_timestamp_of_the_schema_itself(fields: str, is_usual: bool) -> None:
+    found = message(AT, others={"google/protobuf/timestamp.proto": TIMESTAMP.format(fields)})
+    assert (protobuf_kernel(found, MessageColumns(found, "o").schema) is not None) == is_usual
+    columns, read = _reader(found, "o")
+    assert columns.schema.field("at").type == pa.timestamp("us", tz="UTC")
+    assert isinstance(read(field(1, b"")), dict)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "optional int64 seconds = 1;",
+        "optional string seconds = 1; optional int32 nanos = 2;",
+        "repeated int64 seconds = 1; optional int32 nanos = 2;",
+    ],
+)
+def test_a_timestamp_without_a_time_has_no_column(fields: str) -> None:
+    found = message(AT, others={"google/protobuf/timestamp.proto": TIMESTAMP.format(fields)})
+    with pytest.raises(SchemaError, match=r"field 'at': a google\.protobuf\.Timestamp without"):
+        MessageColumns(found, "o")
+
+
+def test_fields_of_one_enum_share_its_symbols() -> None:
+    symbols = "".join(f"S{number} = {number};" for number in range(100))
+    fields = "".join(f"E e{number} = {number};" for number in range(1, 51))
+    found = message(f'syntax = "proto3"; enum E {{ {symbols} }} message Order {{ {fields} }}')
+    columns = MessageColumns(found, "o")
+    kernel = protobuf_kernel(found, columns.schema)
+    assert kernel is not None
+    assert len(kernel[0].symbol_numbers) == 100
+    assert len(columns._enums) == 1
+    value = tag(1, 0) + varint(99) + tag(50, 0) + varint(7)
+    assert check(found, [value], is_compiled=True) == 0
+    with patch.object(program, "SYMBOLS_MAX", 99):
+        assert protobuf_kernel(found, columns.schema) is None
+
+
+def test_each_path_to_a_message_counts_for_the_limit_of_columns() -> None:
+    """So a short schema has no program of many entries."""
+    chain = "".join(
+        f"message M{number} {{ M{number + 1} a = 1; M{number + 1} b = 2; }}" for number in range(14)
+    )
+    text = f'syntax = "proto3"; {chain} message M14 {{ int32 x = 1; }}'
+    with pytest.raises(SchemaError, match="there are more than 2000 columns"):
+        MessageColumns(message(text, "M0"), "o")

@@ -16,10 +16,19 @@ from penstock.spark.tables.values.avro.schema import Schema
 from penstock.spark.tables.values.columnar.column_tree import ColumnNode, ColumnTree, can_hold
 from penstock.spark.tables.values.columnar.memory import ColumnMemory
 
+_KEYWORDS: Final = frozenset(
+    {
+        *("null", "boolean", "int", "long", "float", "double", "bytes", "string"),
+        *("record", "error", "enum", "fixed", "array", "map", "union", "error_union", "request"),
+    }
+)
+"""fastavro takes these names for themselves, even if a schema defines a type with such a name."""
 NODES_MAX: Final = 16_384
 """A name stands for its type, so a short schema may have more nodes than columns."""
 SYMBOL_BYTES_MAX: Final = 256
 """One byte of a value may become as many bytes of a column."""
+SYMBOLS_MAX: Final = 65_536
+"""Of all enums."""
 _HALF: Final = 2**64
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _LOCAL_TIME: Final = pa.timestamp("us")
@@ -66,6 +75,9 @@ class _Program:
     """The named types of the schema, by their full names."""
     nodes: list[_Node] = field(default_factory=list)
     symbols: list[bytes] = field(default_factory=list)
+    enums: dict[int, int] = field(default_factory=dict)
+    """The first symbol of each enum, by the identity of its list of symbols, which is in `types`:
+    all uses of an enum share them."""
 
     def reserve(self, count: int) -> int:
         """Add nodes that follow each other; return the number of the first one."""
@@ -82,16 +94,14 @@ class _Program:
         if isinstance(schema, list):
             self._children(node, operations.UNION, [(one, column) for one in schema])
             return
-        if isinstance(schema, str) and schema in self.types:
+        if isinstance(schema, str) and schema not in _KEYWORDS:
             schema = self.types[schema]
         document = schema if isinstance(schema, dict) else {"type": schema}
-        kind = document.get("type")
-        if not isinstance(kind, str):
-            self.fill(number, kind, column)  # type: ignore[arg-type]
-        elif kind in self.types and isinstance(schema, dict):
-            self.fill(number, kind, column)
-        else:
+        kind = document["type"]
+        if isinstance(kind, str) and kind in _KEYWORDS:
             self._fill(node, kind, document, column)
+        else:
+            self.fill(number, kind, column)
 
     def _fill(
         self, node: _Node, kind: str, document: Mapping[str, Any], column: ColumnNode
@@ -141,12 +151,16 @@ class _Program:
         )
 
     def _symbols(self, node: _Node, symbols: list[str]) -> None:
-        texts = [one.encode() for one in symbols]
-        if max(map(len, texts), default=0) > SYMBOL_BYTES_MAX:
-            raise _NoProgramError
+        first = self.enums.get(id(symbols))
+        if first is None:
+            texts = [one.encode() for one in symbols]
+            is_long = max(map(len, texts), default=0) > SYMBOL_BYTES_MAX
+            if is_long or len(self.symbols) + len(texts) > SYMBOLS_MAX:
+                raise _NoProgramError
+            first = self.enums[id(symbols)] = len(self.symbols)
+            self.symbols += texts
         node.operation = operations.ENUM
-        node.first_child, node.child_count = len(self.symbols), len(texts)
-        self.symbols += texts
+        node.first_child, node.child_count = first, len(symbols)
 
     def _decimal(
         self, node: _Node, kind: str, document: Mapping[str, Any], column: pa.DataType
@@ -168,8 +182,12 @@ def avro_kernel(
     program = _Program(types)
     try:
         program.fill(program.reserve(1), schema, tree.row)
-    except (_NoProgramError, LookupError, TypeError, ValueError):
+        return _kernel_of(program, tree)
+    except (_NoProgramError, LookupError, OverflowError, RecursionError, TypeError, ValueError):
         return None
+
+
+def _kernel_of(program: _Program, tree: ColumnTree) -> tuple[AvroKernel, ColumnMemory]:
     memory = ColumnMemory(tree)
     kernel = AvroKernel(memory.columns, len(program.nodes))
     for number, node in enumerate(program.nodes):

@@ -106,15 +106,20 @@ class _Reader:
         if isinstance(node, str):
             if node in _PLAIN:
                 return _PLAIN[node], False
+            if node == "null":
+                # fastavro takes the name for itself, even if the schema has a type "null".
+                self._fail(path, "it is null, and has no column.")
             return self.type_of(*self._reference(node, space, path), path, depth + 1)
         if not isinstance(node, Mapping):
             self._fail(path, "it is no type.")
         return self._complex(node, space, path, depth), False
 
     def _complex(self, node: Mapping[str, Any], space: str, path: str, depth: int) -> pa.DataType:
-        name = node.get("type")
+        name = self._name(node, path)
         if name in {"record", "error", "enum", "fixed"}:
             space = self._define(node, space)
+        if name == "fixed":
+            self._check_size(node, path)
         if node.get("logicalType") == "decimal" and name in {"bytes", "fixed"}:
             return self._decimal(node, path)
         if name in {"record", "error"}:
@@ -122,19 +127,29 @@ class _Reader:
         if name == "enum":
             return pa.string()
         if name == "fixed":
-            size = node.get("size")
-            if not isinstance(size, int) or not 0 < size <= FIXED_BYTES_MAX:
-                # A list of values without bytes could claim an unlimited number.
-                self._fail(path, f"a fixed type has 1 to {FIXED_BYTES_MAX} bytes.")
             return pa.binary()
         if name == "array":
             return pa.list_(self._inner(node.get("items"), space, f"{path}[]", depth))
         if name == "map":
             inner = self._inner(node.get("values"), space, f"{path}{{}}", depth)
             return pa.map_(pa.string(), inner)
-        if isinstance(name, str) and name in _PLAIN:
+        if name in _PLAIN:
             return _LOGICAL.get((name, str(node.get("logicalType"))), _PLAIN[name])
         return self.type_of(name, space, path, depth + 1)[0]
+
+    def _name(self, node: Mapping[str, Any], path: str) -> str:
+        """Return the name of the kind of a type."""
+        name = node.get("type")
+        if not isinstance(name, str):
+            self._fail(path, "its type is not a name. Write a type without another one around it.")
+        return name
+
+    def _check_size(self, node: Mapping[str, Any], path: str) -> None:
+        size = node.get("size")
+        # Not a bool, which is an int to Python.
+        if type(size) is not int or not 0 < size <= FIXED_BYTES_MAX:
+            # A list of values without bytes could claim an unlimited number.
+            self._fail(path, f"a fixed type has 1 to {FIXED_BYTES_MAX} bytes.")
 
     def _inner(self, node: object, space: str, path: str, depth: int) -> pa.DataType:
         if node == "null":
@@ -151,6 +166,8 @@ class _Reader:
             self._fail(path, f"there are more than {COLUMNS_MAX} columns.")
         found, seen = [], set()
         for field in fields:
+            if not isinstance(field, Mapping):
+                self._fail(path, "one of its fields is not an object.")
             name = str(field.get("name"))
             inner = f"{path}.{name}" if path else name
             if name.lower() in seen:

@@ -83,7 +83,7 @@ def _compiled(
         for inner in named.values():
             fastavro.parse_schema(_without_logical(inner), named_schemas=types)
         parsed = fastavro.parse_schema(_without_logical(document), named_schemas=types)
-    except (SchemaParseException, *_UNREADABLE) as error:
+    except (SchemaParseException, RecursionError, *_UNREADABLE) as error:
         raise SchemaError(what, f"it is no Avro schema: {error}.", "Correct it.") from None
 
     def read(value: bytes) -> object:

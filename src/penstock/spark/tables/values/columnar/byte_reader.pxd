@@ -4,7 +4,7 @@
 cimport cython
 
 cdef unsigned long long _MASK_64, _HIGH_BITS, _SIGN_64
-cdef int _LAST_SHIFT
+cdef int _LAST_SHIFT, _LAST_SHIFT_32, _LAST_BYTE_MAX_32
 
 
 @cython.final
@@ -19,6 +19,9 @@ cdef class ByteReader:
 
     @cython.locals(number=cython.ulonglong, shift=cython.int, byte=cython.ulonglong)
     cdef bint varint(self) noexcept
+
+    @cython.locals(number=cython.ulonglong, shift=cython.int, byte=cython.ulonglong)
+    cdef bint varint32(self) noexcept
 
     @cython.locals(half=cython.longlong)
     cdef long long zigzag(self) noexcept

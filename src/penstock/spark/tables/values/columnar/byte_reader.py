@@ -1,7 +1,8 @@
 """Reads the numbers and texts of binary formats from bytes, without objects.
 
 Guarantees: nothing outside of `position` to `end` is read. A number of variable length has at most
-ten bytes and 64 bits, as in Avro and Protobuf; a longer one is not accepted. `is_text` is true for
+ten bytes and 64 bits, as in Avro and Protobuf, or five bytes and 32 bits, as the tags and sizes of
+Protobuf; a longer one is not accepted. `is_text` is true for
 valid UTF-8 without halves of surrogate pairs, as Python and Arrow decide.
 
 It is a part of each kernel, so the file is compiled: plain Python here, the C types in
@@ -16,6 +17,9 @@ _HIGH_BITS: Final = 0x8080808080808080
 _SIGN_64: Final = 0x8000000000000000
 _LAST_SHIFT: Final = 63
 """The tenth byte of a number has its highest bit only."""
+_LAST_SHIFT_32: Final = 28
+_LAST_BYTE_MAX_32: Final = 15
+"""The fifth byte of a number of 32 bits has its highest four bits only."""
 
 
 class ByteReader:
@@ -45,6 +49,22 @@ class ByteReader:
             byte = self.data[self.position]
             self.position += 1
             if shift == _LAST_SHIFT and byte > 1:
+                return False
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self.number = number
+                return True
+            shift += 7
+        return False
+
+    def varint32(self) -> bool:
+        """Read a number of at most five bytes and 32 bits; return whether it is there."""
+        number = 0
+        shift = 0
+        while self.position < self.end:
+            byte = self.data[self.position]
+            self.position += 1
+            if shift == _LAST_SHIFT_32 and byte > _LAST_BYTE_MAX_32:
                 return False
             number |= (byte & 0x7F) << shift
             if byte < 0x80:

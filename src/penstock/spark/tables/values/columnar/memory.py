@@ -1,12 +1,14 @@
 """The memory of a kernel's columns, and the Arrow arrays in it.
 
 Guarantees: no byte is copied from the buffers to Arrow. The rows have their room at once; texts and
-the items of lists begin with the size of the last ones, and grow to twice that, up to `BYTES_MAX`
-in all and to the limit of 32-bit offsets. Beyond it `grow` is false, and the row has no room here.
+the items of lists begin with about the size of the last ones, and grow by `columnar.rooms`, up to
+`BYTES_MAX` in all and to the limit of 32-bit offsets. Beyond it `grow` is false, and the row has no
+room here. After `release` nothing is left of a batch that failed.
 
 The kernel writes; this module only allocates.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -14,12 +16,12 @@ import pyarrow as pa
 from penstock.spark.tables.values.columnar import columns as kinds
 from penstock.spark.tables.values.columnar.column_tree import ColumnNode, ColumnTree
 from penstock.spark.tables.values.columnar.columns import ArrowColumns
+from penstock.spark.tables.values.columnar.rooms import SIZE_MAX, Rooms
 
 _ALIGNMENT: Final = 64
 """Arrow's recommended alignment of a buffer."""
 _TEXT_BYTES_MIN: Final = 4_096
 _ITEMS_MIN: Final = 1_024
-_OFFSET_MAX: Final = 2**31 - 1
 BYTES_MAX: Final = 1_073_741_824
 """For all texts, and for everything else. A row of small values may have many wide items: each
 empty message of Protobuf has all columns of its type."""
@@ -39,20 +41,29 @@ class ColumnMemory:
             if node.children:
                 self.columns.first_children[node.number] = node.children[0].number
                 self.columns.child_counts[node.number] = len(node.children)
-        self._room = [0] * tree.levels
-        """By level: the entries that have room, 0 before the first values."""
+        self._texts_of = [one.number for one in self._nodes if one.kind == kinds.BINARY]
+        """The numbers of the columns of texts."""
+        self._rows = 0
+        self._items = Rooms(range(1, tree.levels), _ITEMS_MIN, self._fixed_size)
+        """By level."""
+        self._text_rooms = Rooms(self._texts_of, _TEXT_BYTES_MIN, _text_bytes)
+        """By the numbers of columns."""
         self._validity_starts = [0] * count
         self._data_starts = [0] * count
         self._text_starts = [0] * count
-        self._text_sizes = [_TEXT_BYTES_MIN] * count
         self._fixed: pa.Buffer | None = None
         self._texts: pa.Buffer | None = None
+        self._is_attached = False
 
-    def attach(self, rows: int) -> None:
-        """Allocate new memory for `rows` rows of all columns, and for items and texts."""
-        self._room[0] = rows
-        for level in range(1, self._tree.levels):
-            self._room[level] = max(self._room[level], _ITEMS_MIN)
+    def attach(self, values: pa.Array) -> None:
+        """Allocate new memory for the rows of these values, and for their items and texts."""
+        self._fixed = self._texts = None
+        self._is_attached = True
+        self._rows = len(values)
+        self._items.begin(_ITEMS_MIN, BYTES_MAX)
+        # Most texts are bytes of the values, so the columns have at least an equal share.
+        share = values.nbytes // max(len(self._texts_of), 1)
+        self._text_rooms.begin(share + share // 8, BYTES_MAX)
         self._place_fixed()
         self._place_texts()
 
@@ -62,48 +73,54 @@ class ColumnMemory:
         level, number = columns.full_level, columns.full_field
         columns.full_level = columns.full_field = 0
         if level:
-            self._room[level] *= 2
-            if self._fixed_size() > BYTES_MAX or self._room[level] > _OFFSET_MAX:
-                self._room[level] //= 2
-                return False
-            self._place_fixed()
-            return True
-        size = self._text_sizes[number]
-        if size >= _OFFSET_MAX or sum(self._text_sizes) + size > BYTES_MAX:
-            return False
-        self._text_sizes[number] = min(2 * size, _OFFSET_MAX)
-        self._place_texts()
-        return True
+            has_grown = self._items.grow(level, self._items_used, BYTES_MAX)
+            if has_grown:
+                self._place_fixed()
+            return has_grown
+        has_grown = self._text_rooms.grow(number, columns.text_size, BYTES_MAX)
+        if has_grown:
+            self._place_texts()
+        return has_grown
 
-    def _fixed_size(self) -> int:
+    def release(self) -> None:
+        """Release the memory; after a failure forget the sizes too, as they may be the reason."""
+        if self._is_attached:
+            self._items.reset()
+            self._text_rooms.reset()
+        self._fixed = self._texts = None
+        self._is_attached = False
+
+    def _items_used(self, level: int) -> int:
+        return self.columns.counted[level]
+
+    def _fixed_size(self, items: Mapping[int, int]) -> int:
+        rooms = {0: self._rows, **items}
         return sum(
-            _bitmap(self._room[one.level]) + _data_size(one, self._room[one.level])
-            for one in self._nodes
+            _bitmap(rooms[one.level]) + _data_size(one, rooms[one.level]) for one in self._nodes
         )
 
     def batch(self) -> pa.RecordBatch:
         """Return the counted rows, and release the memory."""
         arrays = [self._array(one) for one in self._tree.row.children]
-        for node in self._nodes:
-            if node.inner_level:
-                # Start the next items with slightly more than the number of these.
-                used = self.columns.counted[node.inner_level]
-                self._room[node.inner_level] = max(used + used // 8, _ITEMS_MIN)
+        self._items.remember(self._items_used)
+        self._text_rooms.remember(self.columns.text_size)
         self._fixed = self._texts = None
+        self._is_attached = False
         return pa.RecordBatch.from_arrays(arrays, schema=self._tree.schema)
 
     def _place_fixed(self) -> None:
         """Assign each column its part of one new buffer; keep the counted entries."""
         columns, old, size = self.columns, self._fixed, 0
+        rooms = {0: self._rows, **self._items.sizes}
         before = [*self._validity_starts], [*self._data_starts]
         for node in self._nodes:
             self._validity_starts[node.number] = columns.validity_bases[node.number] = size
-            size += _aligned(_bitmap(self._room[node.level]))
+            size += _aligned(_bitmap(rooms[node.level]))
         validity_size = size
         for node in self._nodes:
             self._data_starts[node.number] = size
             columns.bases[node.number] = size // max(node.width, 1)
-            size += _aligned(_data_size(node, self._room[node.level]))
+            size += _aligned(_data_size(node, rooms[node.level]))
         self._fixed = pa.allocate_buffer(max(size, _ALIGNMENT))
         view = memoryview(self._fixed).cast("B")
         view[:validity_size] = b"\xff" * validity_size
@@ -112,7 +129,7 @@ class ColumnMemory:
             for node in self._nodes:
                 self._keep(node, view, written, (before[0][node.number], before[1][node.number]))
         columns.set_buffer(view)
-        for level, room in enumerate(self._room):
+        for level, room in rooms.items():
             columns.capacities[level] = room
 
     def _keep(
@@ -128,19 +145,20 @@ class ColumnMemory:
     def _place_texts(self) -> None:
         """Assign each column of texts its part of one new buffer; keep the written texts."""
         columns, old, size = self.columns, self._texts, 0
-        texts = [one.number for one in self._nodes if one.kind == kinds.BINARY]
-        before = [(one, self._text_starts[one], columns.text_ends[one]) for one in texts]
-        for number in texts:
+        before = [*self._text_starts]
+        for number, room in self._text_rooms.sizes.items():
             self._text_starts[number] = columns.text_bases[number] = size
-            columns.text_ends[number] = size + self._text_sizes[number]
-            size += _aligned(self._text_sizes[number])
+            # The columns write no text beyond its end, so that offsets of 32 bits are enough.
+            columns.text_ends[number] = size + min(room, SIZE_MAX)
+            size += _aligned(room)
         self._texts = pa.allocate_buffer(max(size, 1))
         view = memoryview(self._texts).cast("B")
         if old is not None:
             written = memoryview(old).cast("B")
-            for number, start, end in before:
-                begin = self._text_starts[number]
-                view[begin : begin + end - start] = written[start:end]
+            for number in self._texts_of:
+                begin, start = self._text_starts[number], before[number]
+                used = columns.text_size(number)
+                view[begin : begin + used] = written[start : start + used]
         columns.texts = view
 
     def _array(self, node: ColumnNode) -> pa.Array:
@@ -164,10 +182,11 @@ class ColumnMemory:
 
     def _text(self, number: int) -> pa.Buffer:
         assert self._texts is not None, "texts have their memory while rows are read"
-        used = self.columns.text_size(number)
-        # Start the next texts with slightly more than the size of these.
-        self._text_sizes[number] = max(used + used // 8, _TEXT_BYTES_MIN)
-        return self._texts.slice(self._text_starts[number], used)
+        return self._texts.slice(self._text_starts[number], self.columns.text_size(number))
+
+
+def _text_bytes(rooms: Mapping[int, int]) -> int:
+    return sum(map(_aligned, rooms.values()))
 
 
 def _data_size(node: ColumnNode, entries: int) -> int:

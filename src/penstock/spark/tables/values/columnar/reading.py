@@ -45,8 +45,16 @@ class KernelReading:
 
     def by_kernel(self, values: pa.Array) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
         """Return the rows of the kernel with their numbers, and the numbers of the doubts."""
+        try:
+            return self._by_kernel(values)
+        finally:
+            # Nothing of a batch that failed may be in the next one.
+            self._kernel.forget()
+            self._memory.release()
+
+    def _by_kernel(self, values: pa.Array) -> tuple[pa.RecordBatch, pa.Array, pa.Array]:
         kernel, count = self._kernel, len(values)
-        self._memory.attach(count)
+        self._memory.attach(values)
         numbers, doubts = _room(count), _room(count)
         kernel.row_numbers = memoryview(numbers).cast("B").cast("q")
         kernel.doubts = memoryview(doubts).cast("B").cast("q")
@@ -55,13 +63,11 @@ class KernelReading:
             if not self._memory.grow():
                 kernel.leave_row()
         rows = self._memory.batch()
-        found = (
+        return (
             rows,
             pa.Array.from_buffers(pa.int64(), rows.num_rows, [None, numbers], 0),
             pa.Array.from_buffers(pa.int64(), kernel.doubt_count, [None, doubts], 0),
         )
-        kernel.forget()
-        return found
 
 
 def _room(count: int) -> pa.Buffer:

@@ -123,8 +123,16 @@ class KernelReader:
 
     def read(self, values: pa.Array) -> KernelAnswer:
         """Read each value of a column of type binary."""
+        try:
+            return self._read(values)
+        finally:
+            # Nothing of a batch that failed may be in the next one.
+            self._kernel.forget()
+            self._memory.release()
+
+    def _read(self, values: pa.Array) -> KernelAnswer:
         kernel, count = self._kernel, len(values)
-        self._memory.attach(count)
+        self._memory.attach(values)
         # The rows that were read, and the others.
         row_numbers = pa.allocate_buffer(max(8 * count, 1))
         kernel.row_numbers = memoryview(row_numbers).cast("B")[: 8 * count].cast("q")
@@ -137,7 +145,7 @@ class KernelReader:
             if not self._memory.grow():
                 kernel.doubt_row()
         rows = self._memory.batch()
-        answer = KernelAnswer(
+        return KernelAnswer(
             rows,
             pa.Array.from_buffers(pa.int64(), rows.num_rows, [None, row_numbers], null_count=0),
             list(kernel.doubts[: kernel.doubt_count]),
@@ -145,8 +153,6 @@ class KernelReader:
             list(kernel.cut[: kernel.cut_count]),
             _problems(values, kernel.problems[: kernel.problem_count * PROBLEM_NUMBERS]),
         )
-        kernel.forget()
-        return answer
 
 
 def _kind(kind: pa.DataType) -> int:

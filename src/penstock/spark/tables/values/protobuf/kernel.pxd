@@ -8,7 +8,7 @@ from penstock.spark.tables.values.columnar.row_kernel cimport RowKernel
 
 cdef int _BOOL, _INT32, _SINT32, _UINT32, _SINT64, _UINT64, _ENUM, _SFIXED32, _FIXED32, _SFIXED64, _STRING, _MESSAGE, _TIMESTAMP
 cdef int _READ, _DOUBT, _GROW, _VARINT_WIRE, _FIXED_64_WIRE, _LENGTH_WIRE, _FIXED_32_WIRE, _NOT_FOUND, _KEYS_MAX
-cdef unsigned long long _TAG_MAX, _MASK_32
+cdef unsigned long long _MASK_32
 cdef long long _SIGN_32, _FIRST_SECOND, _LAST_SECOND, _NANOSECONDS_MAX, _MICROSECONDS
 
 

@@ -1,10 +1,10 @@
 """Reads Protobuf messages into Arrow columns, by the fields of their descriptor.
 
 Guarantees: the row of an accepted value is that of the reference, `protobuf.values` with Google's
-library. Any value that could be bad, or that is merged from parts, is a doubt: cut, a field of
-another wire type, a message or a member of a `oneof` that is there twice, an enum's number without
-a name, bytes that are no text, a group, a time beyond the years 1 to 9999, a key of a map that is
-there twice. Entries of a map have the order of the value.
+library. Any value that could be bad, or that is merged from parts, is a doubt: cut, a tag or size
+of more than five bytes, a field of another wire type, a message or a member of a `oneof` that is
+there twice, an enum's number without a name, bytes that are no text, a group, a time beyond the
+years 1 to 9999, a key of a map that is there twice. Entries of a map have the order of the value.
 
 This is the hot loop of a Spark task, so the file is compiled: plain Python here, the C types in
 `protobuf/kernel.pxd`. Every change must hold for 64-bit integers that wrap. It does not use Arrow
@@ -58,7 +58,6 @@ _FIXED_64_WIRE: Final = 1
 _LENGTH_WIRE: Final = 2
 _FIXED_32_WIRE: Final = 5
 _NOT_FOUND: Final = -1
-_TAG_MAX: Final = 0xFFFFFFFF
 _MASK_32: Final = 0xFFFFFFFF
 _SIGN_32: Final = 0x80000000
 _FIRST_SECOND: Final = -62_135_596_800
@@ -136,7 +135,7 @@ class ProtobufKernel(RowKernel):
         end = first + self.entry_counts[message]
         expected = first
         while self.reader.position < self.reader.end:
-            if not self.reader.varint() or self.reader.number > _TAG_MAX:
+            if not self.reader.varint32():
                 return _DOUBT
             number = self.reader.number >> 3
             wire = self.reader.number & 7
@@ -187,7 +186,7 @@ class ProtobufKernel(RowKernel):
 
     def read_size(self) -> int:
         """Read the number of bytes that follow; -1 if there are fewer."""
-        if not self.reader.varint() or self.reader.number > _MASK_32:
+        if not self.reader.varint32():
             return -1
         return self.reader.number if self.reader.has(self.reader.number) else -1
 
@@ -332,7 +331,7 @@ class ProtobufKernel(RowKernel):
         seconds = 0
         nanoseconds = 0
         while self.reader.position < self.reader.end:
-            if not self.reader.varint():
+            if not self.reader.varint32():
                 return _DOUBT
             tag = self.reader.number
             # Fields 1 and 2 as numbers; nothing else is usual.

@@ -2,7 +2,9 @@
 
 Guarantees: a program reads what the descriptor says into columns of the types in
 `protobuf.schema`. A message with anything else has no program, and its values are read by the
-reference: required fields, extensions, fields in groups.
+reference: required fields, extensions, fields in groups, a `google.protobuf.Timestamp` with other
+fields than usual. A program has no more entries than three for each column of the schema, which has
+at most `COLUMNS_MAX`: `MessageColumns` counts each path to a message.
 """
 
 from collections.abc import Mapping
@@ -10,16 +12,22 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 
 from penstock.spark.tables.values.columnar.column_tree import ColumnNode, ColumnTree, can_hold
 from penstock.spark.tables.values.columnar.memory import ColumnMemory
 from penstock.spark.tables.values.protobuf import kernel as operations
 from penstock.spark.tables.values.protobuf.kernel import ProtobufKernel
-from penstock.spark.tables.values.protobuf.schema import TIMESTAMP_NAME, enum_names
+from penstock.spark.tables.values.protobuf.schema import TIMESTAMP_NAME
 
 SYMBOL_BYTES_MAX: Final = 256
 """One byte of a value may become as many bytes of a column."""
+SYMBOLS_MAX: Final = 65_536
+"""Of all enums."""
+_TIMESTAMP: Final = (
+    ("seconds", 1, FieldDescriptor.TYPE_INT64),
+    ("nanos", 2, FieldDescriptor.TYPE_INT32),
+)
 _PLAIN: Final[Mapping[int, int]] = {
     FieldDescriptor.TYPE_BOOL: operations.BOOL,
     FieldDescriptor.TYPE_INT32: operations.INT32,
@@ -67,6 +75,9 @@ class _Program:
     messages: list[tuple[int, int, bool]] = field(default_factory=list)
     """The first entry of each message, the number of its entries, whether it is one of a map."""
     symbols: list[tuple[int, bytes]] = field(default_factory=list)
+    enums: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The first symbol of each enum and the number of its symbols, by its full name: all uses of an
+    enum share them."""
     oneofs: int = 1
 
     def message(self, descriptor: Descriptor, columns: list[ColumnNode]) -> int:
@@ -115,16 +126,36 @@ class _Program:
         if message is None:
             entry.operation = _PLAIN[one.type]
         elif message.full_name == TIMESTAMP_NAME:
+            if not _is_usual_timestamp(message):
+                raise _NoProgramError
             entry.operation = operations.TIMESTAMP
         else:
             entry.operation = operations.MESSAGE
             entry.message = self.message(message, column.children)
         if one.enum_type is not None:
-            names = [(key, name.encode()) for key, name in sorted(enum_names(one).items())]
-            if max(len(name) for _, name in names) > SYMBOL_BYTES_MAX:
-                raise _NoProgramError
-            entry.first_symbol, entry.symbol_count = len(self.symbols), len(names)
-            self.symbols += names
+            entry.first_symbol, entry.symbol_count = self._symbols(one.enum_type)
+
+    def _symbols(self, enum: EnumDescriptor) -> tuple[int, int]:
+        """Return the first symbol of an enum, and the number of its symbols."""
+        found = self.enums.get(enum.full_name)
+        if found is not None:
+            return found
+        names = [(key, one.name.encode()) for key, one in sorted(enum.values_by_number.items())]
+        is_long = max(len(name) for _, name in names) > SYMBOL_BYTES_MAX
+        if is_long or len(self.symbols) + len(names) > SYMBOLS_MAX:
+            raise _NoProgramError
+        found = self.enums[enum.full_name] = len(self.symbols), len(names)
+        self.symbols += names
+        return found
+
+
+def _is_usual_timestamp(message: Descriptor) -> bool:
+    """Return whether the message has the fields of the library's; a schema may define its own."""
+    found = tuple((one.name, one.number, one.type) for one in message.fields)
+    is_plain = not message.is_extendable and not any(
+        one.is_repeated or one.is_required or one.default_value for one in message.fields
+    )
+    return found == _TIMESTAMP and is_plain and not message.oneofs
 
 
 def protobuf_kernel(

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -54,6 +54,14 @@ _PLAIN: Final[Mapping[int, pa.DataType]] = {
     FieldDescriptor.TYPE_UINT64: pa.decimal128(20, 0),
     FieldDescriptor.TYPE_FIXED64: pa.decimal128(20, 0),
 }
+_WHOLE: Final = frozenset(
+    {
+        FieldDescriptor.CPPTYPE_INT32,
+        FieldDescriptor.CPPTYPE_INT64,
+        FieldDescriptor.CPPTYPE_UINT32,
+        FieldDescriptor.CPPTYPE_UINT64,
+    }
+)
 _MICROSECONDS_MAX: Final = 2**63
 
 
@@ -63,6 +71,8 @@ class MessageColumns:
     def __init__(self, descriptor: Descriptor, what: str) -> None:
         self._what = what
         self._columns = 0
+        self._enums: dict[str, Mapping[int, str]] = {}
+        """The names of each enum by their numbers, by its full name."""
         fields, self._row = self._message(descriptor, "", 0)
         self.schema = pa.schema(fields)
 
@@ -112,12 +122,14 @@ class MessageColumns:
         """Return one value of the field, whether it is repeated or not."""
         message = field.message_type
         if message is not None and message.full_name == TIMESTAMP_NAME:
+            if not _has_time(message):
+                self._fail(path, f"a {TIMESTAMP_NAME} without seconds and nanos as numbers.")
             return pa.timestamp("us", tz="UTC"), _microseconds
         if message is not None:
             fields, row = self._message(message, path, depth + 1)
             return pa.struct(fields), row
         if field.enum_type is not None:
-            names = enum_names(field)
+            names = self._names(field.enum_type)
             return pa.string(), lambda number: names.get(number, str(number))
         found = _PLAIN.get(field.type)
         if found is None:
@@ -132,14 +144,22 @@ class MessageColumns:
             (convert_key(one), convert(other)) for one, other in getattr(message, name).items()
         ]
 
+    def _names(self, enum: EnumDescriptor) -> Mapping[int, str]:
+        found = self._enums.get(enum.full_name)
+        if found is None:
+            found = {number: one.name for number, one in enum.values_by_number.items()}
+            self._enums[enum.full_name] = found
+        return found
+
     def _fail(self, path: str, problem: str) -> NoReturn:
         place = f"field '{path}': " if path else ""
         raise SchemaError(self._what, f"{place}{problem}", "Change it, or read the values as raw.")
 
 
-def enum_names(field: FieldDescriptor) -> Mapping[int, str]:
-    """Return the names of the field's enum by their numbers."""
-    return {number: one.name for number, one in field.enum_type.values_by_number.items()}
+def _has_time(message: Descriptor) -> bool:
+    """Return whether the message has both parts of a time; a schema may define its own message."""
+    parts = [message.fields_by_name.get(name) for name in ("seconds", "nanos")]
+    return all(one is not None and one.cpp_type in _WHOLE and not one.is_repeated for one in parts)
 
 
 def _same(value: object) -> object:
