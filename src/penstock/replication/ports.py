@@ -89,10 +89,10 @@ class Timer(Protocol):
 
     def set_alarm(self, moment: float, action: Callable[[], None]) -> None:
         """Call `action` at `moment`, instead of at the moment set before."""
+        ...
 
     def cancel(self) -> None:
         """Cancel the alarm."""
-        ...
         ...
 
 
