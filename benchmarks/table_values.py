@@ -1,25 +1,39 @@
 """Speed of parsing values to columns on one core: `python -m benchmarks.table_values`.
 
-Values are JSON of about 200 bytes, in batches as the decoder passes them to a task. All parsers
-return the same eight columns. Two of them are not Penstock's and are measured for comparison:
-DuckDB's `from_json` alone, which converts fractions to integers, and pyarrow's reader, which fails
-a batch for one bad record. Time is the CPU time of the process; the best of several rounds is
-printed.
+Values are JSON of about 200 bytes, in batches as the decoder passes them to a task. All parsers of
+them return the same eight columns; the lines of other formats have the values of `table_kinds`. Two
+parsers are not Penstock's and are measured for comparison: DuckDB's `from_json` alone, which
+converts fractions to integers, and pyarrow's reader, which fails a batch for one bad record. Time
+is the CPU time of the process; the best of several rounds is printed.
 """
 
 import argparse
+import functools
 import io
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.json
 
+from benchmarks.table_kinds import (
+    AVRO_SCHEMA,
+    KINDS,
+    NESTED_SCHEMA,
+    PROTOBUF_FILE,
+    PROTOBUF_MESSAGE,
+    SCHEMA_ID,
+)
 from penstock.spark.tables.definition.ddl import parse_ddl
+from penstock.spark.tables.values.avro.values import avro_registry_values
 from penstock.spark.tables.values.database import answer_of, new_database, registered
 from penstock.spark.tables.values.json.shape import structure
 from penstock.spark.tables.values.json.values import JsonValues
+from penstock.spark.tables.values.parser import ValueParser
+from penstock.spark.tables.values.protobuf.values import protobuf_file_values
+from penstock.spark.tables.values.registry import RegisteredSchema
 
 NOW = 1_700_000_000_000
 BATCH_ROWS = 32_768
@@ -64,6 +78,23 @@ def batches(count: int, bad_every: int = 0, cut_every: int = 0) -> list[pa.Array
 def ours(given: list[pa.Array]) -> int:
     """The parser of the pipelines."""
     parser = JsonValues(parse_ddl(DDL))
+    return sum(parser.parse(values).rows.num_rows for values in given)
+
+
+def other_parsers() -> Mapping[str, ValueParser]:
+    """The parsers of the pipelines for other formats."""
+    schema = RegisteredSchema(SCHEMA_ID, "AVRO", AVRO_SCHEMA)
+    registry = SimpleNamespace(by_id=lambda _: schema)
+    files = {"event.proto": PROTOBUF_FILE}
+    return {
+        "nested": JsonValues(parse_ddl(NESTED_SCHEMA)),
+        "avro": avro_registry_values(registry),
+        "protobuf": protobuf_file_values(files, "event.proto", PROTOBUF_MESSAGE, "event.proto"),
+    }
+
+
+def parsed_by(parser: ValueParser, given: list[pa.Array]) -> int:
+    """Parse with this parser."""
     return sum(parser.parse(values).rows.num_rows for values in given)
 
 
@@ -116,6 +147,10 @@ def main() -> None:
     measured("penstock", lambda: ours(clean), count, rounds)
     measured("penstock, 1 % with a text for a price", lambda: ours(bad), count, rounds)
     measured("penstock, 1 % cut", lambda: ours(cut), count, rounds)
+    for kind, parser in other_parsers().items():
+        given = [pa.array(KINDS[kind].values(BATCH_ROWS), pa.binary())] * (count // BATCH_ROWS)
+        work = functools.partial(parsed_by, parser, given)
+        measured(f"penstock, {KINDS[kind].text}", work, len(given) * BATCH_ROWS, rounds)
     measured("duckdb from_json alone, unchecked", lambda: duckdb_alone(clean), count, rounds)
     measured("pyarrow.json, all or nothing", lambda: pyarrow_alone(clean), count, rounds)
 
