@@ -60,7 +60,7 @@ class Messages:
     def _message(self, name: str, depth: int) -> str:
         message = self.file.message_type.add(name=name)
         if depth < 2 and self._chance.random() < 0.5:
-            # Those that stand for `optional` come behind it.
+            # The compiler of Protobuf puts the oneofs of `optional` fields after the others.
             message.oneof_decl.add(name="one")
             message.field.add(
                 name="one1", number=50, label=1, type=Field.TYPE_STRING, oneof_index=0

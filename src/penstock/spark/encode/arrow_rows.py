@@ -31,9 +31,9 @@ def rows_of(
     for name, column in (("key", key), ("headers", headers), ("partition", partition)):
         if column is not None and len(column) != len(value):
             raise RowError(f"{len(column)} rows of `{name}` for {len(value)} of `value`")
-    _fill(rows.values, value)
+    fill(rows.values, value)
     if key is not None:
-        _fill(rows.keys, key)
+        fill(rows.keys, key)
     if partition is not None:
         rows.set_partitions(_partitions(partition))
     if headers is not None and headers.null_count < len(headers):
@@ -41,7 +41,7 @@ def rows_of(
     return rows
 
 
-def _fill(column: BinaryColumn, array: pa.Array) -> None:
+def fill(column: BinaryColumn, array: pa.Array) -> None:
     """Point the column to the buffers of the array."""
     if pa.types.is_null(array.type):
         return
@@ -73,8 +73,8 @@ def _set_headers(rows: Rows, headers: pa.Array) -> None:
     lengths = pc.list_value_length(headers).cast(pa.int32()).fill_null(0)
     names, contents = headers.flatten().flatten()
     keys, values = BinaryColumn(len(names)), BinaryColumn(len(names))
-    _fill(keys, names)
-    _fill(values, contents)
+    fill(keys, names)
+    fill(values, contents)
     rows.set_headers(_numbers(pc.cumulative_sum(lengths)), keys, values)
 
 

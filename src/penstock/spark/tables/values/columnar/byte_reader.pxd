@@ -17,11 +17,12 @@ cdef class ByteReader:
 
     cpdef open(self, object data)
 
-    @cython.locals(number=cython.ulonglong, shift=cython.int, byte=cython.ulonglong)
     cdef bint varint(self) noexcept
 
-    @cython.locals(number=cython.ulonglong, shift=cython.int, byte=cython.ulonglong)
     cdef bint varint32(self) noexcept
+
+    @cython.locals(number=cython.ulonglong, shift=cython.int, byte=cython.ulonglong)
+    cdef inline bint number_up_to(self, int last_shift, int last_byte_max) noexcept
 
     @cython.locals(half=cython.longlong)
     cdef long long zigzag(self) noexcept

@@ -2,8 +2,8 @@
 
 Guarantees: nothing outside of `position` to `end` is read. A number of variable length has at most
 ten bytes and 64 bits, as in Avro and Protobuf, or five bytes and 32 bits, as the tags and sizes of
-Protobuf; a longer one is not accepted. `is_text` is true for
-valid UTF-8 without halves of surrogate pairs, as Python and Arrow decide.
+Protobuf; a longer one is not accepted. `is_text` is true for valid UTF-8 without halves of
+surrogate pairs, as Python and Arrow decide.
 
 It is a part of each kernel, so the file is compiled: plain Python here, the C types in
 `byte_reader.pxd`. Every change must hold for 64-bit integers that wrap.
@@ -42,29 +42,21 @@ class ByteReader:
         self.end = 0
 
     def varint(self) -> bool:
-        """Read a number of variable length, without a sign; return whether it is there."""
-        number = 0
-        shift = 0
-        while self.position < self.end:
-            byte = self.data[self.position]
-            self.position += 1
-            if shift == _LAST_SHIFT and byte > 1:
-                return False
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                self.number = number
-                return True
-            shift += 7
-        return False
+        """Read a number of at most ten bytes, without a sign; return whether it is there."""
+        return self.number_up_to(_LAST_SHIFT, 1)
 
     def varint32(self) -> bool:
         """Read a number of at most five bytes and 32 bits; return whether it is there."""
+        return self.number_up_to(_LAST_SHIFT_32, _LAST_BYTE_MAX_32)
+
+    def number_up_to(self, last_shift: int, last_byte_max: int) -> bool:
+        """Read a number whose last possible byte has this shift and this greatest value."""
         number = 0
         shift = 0
         while self.position < self.end:
             byte = self.data[self.position]
             self.position += 1
-            if shift == _LAST_SHIFT_32 and byte > _LAST_BYTE_MAX_32:
+            if shift == last_shift and byte > last_byte_max:
                 return False
             number |= (byte & 0x7F) << shift
             if byte < 0x80:

@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from penstock.spark.encode.arrow_rows import fill
 from penstock.spark.encode.binary_column import BinaryColumn
 from penstock.spark.tables.values.columnar.memory import ColumnMemory
 from penstock.spark.tables.values.columnar.row_kernel import ENDED, RowKernel
@@ -77,12 +78,5 @@ def _room(count: int) -> pa.Buffer:
 def source_of(values: pa.Array) -> BinaryColumn:
     """Return the places of the rows of a column of type binary."""
     column = BinaryColumn(len(values))
-    validity, offsets, data = values.buffers()
-    if offsets is not None and len(values) > 0:
-        column.attach(
-            memoryview(offsets).cast("B").cast("i"),
-            memoryview(b"" if data is None else data).cast("B"),
-            None if validity is None else memoryview(validity).cast("B"),
-            values.offset,
-        )
+    fill(column, values)
     return column

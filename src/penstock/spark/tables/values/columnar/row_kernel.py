@@ -17,10 +17,6 @@ COMPILED: Final = not __file__.endswith(".py")
 """Whether the C extension runs. Uncompiled, the reference is faster."""
 ENDED: Final = 0
 """All rows are read."""
-READ: Final = 0
-DOUBT: Final = 1
-GROW: Final = 3
-"""A column of texts or a level has no room: `columns.full_field` or `columns.full_level`."""
 
 # The names for the C code are private: they are C integers, which Python cannot import.
 _READ: Final = 0
@@ -59,7 +55,7 @@ class RowKernel:
         self.columns.begin()
 
     def run(self) -> int:
-        """Read rows; return ENDED, or GROW if there is no room for the next one."""
+        """Read rows; return ENDED, or another code if `columns` has no room for the next one."""
         while self.row < self.source.rows:
             size = self.source.locate(self.row)
             code = _DOUBT
@@ -86,5 +82,5 @@ class RowKernel:
         self.row += 1
 
     def read_row(self) -> int:
-        """Read the bytes of the reader into the columns; return READ, DOUBT or GROW."""
+        """Read the bytes of the reader into the columns; return _READ, _DOUBT or _GROW."""
         return _DOUBT
